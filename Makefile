@@ -1,0 +1,137 @@
+# Targets:  all (default)  demo  test  check-all  lint  analyze  format  clean
+# Knobs:    CONFIG=release|debug|asan|tsan    CUDA=0|1    CC=gcc|clang    V=1 shows commands
+#
+# One Makefile, no recursion. Objects of each configuration live apart in build/$(CONFIG), so that
+# switching never needs a clean. Plain `make` installs nothing; `make demo` and `make test` ask
+# docker/install for what is missing.
+
+CONFIG ?= release
+CUDA   ?= 0
+ifeq ($(origin CC),default)
+  CC := gcc
+endif
+CLANG  := $(findstring clang,$(CC))
+B      := build/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)$(if $(CLANG),-clang)
+O      := $B/obj
+Q      := $(if $(V),,@)
+WERROR ?= -Werror
+
+WARN := -Wall -Wextra -Wpedantic $(WERROR) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+        -Wwrite-strings -Wcast-qual -Wundef -Wformat=2 -Wswitch-enum -Wpointer-arith \
+        -Wdouble-promotion -Wconversion -Wsign-conversion -Wnull-dereference -Wunused-macros \
+        -Wold-style-definition -Wimplicit-fallthrough
+ifeq ($(CLANG),)
+  WARN += -Wlogical-op -Wduplicated-cond -Wduplicated-branches -Wcast-align=strict
+endif
+
+OPT.release := -O3 -g -fno-math-errno -fno-trapping-math
+OPT.debug   := -O0 -g3
+OPT.asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+OPT.tsan    := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
+
+# OpenMP threads with gcc; clang and tsan keep only `omp simd` (clang's runtime is another library
+# than the one oneDNN brings, and tsan does not understand either).
+OMP := $(if $(CLANG)$(filter tsan,$(CONFIG)),-fopenmp-simd,-fopenmp)
+
+CPPFLAGS += -I. -D_GNU_SOURCE -MMD -MP
+CFLAGS   += -std=c17 $(WARN) $(OPT.$(CONFIG))
+LDLIBS   := -lmicrohttpd -lcurl -lsqlite3 -lpcre2-8 -lutf8proc -lnettle -ljansson -lz -ldnnl -lm -pthread
+
+# Layers, lowest first. Vector kernels (kernels/cpu/vec) are built once per instruction set, with
+# that set's name as a suffix of every symbol; the double build has only the first two.
+KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c)
+VECTOR  := $(wildcard kernels/cpu/vec/*.c)
+TRAINER := $(filter-out trainer/main.c,$(wildcard trainer/*.c trainer/*/*.c))
+SERVER  := $(filter-out server/main.c,$(wildcard server/*.c))
+CLI     := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
+TESTS   := $(wildcard tests/test_*.c)
+TESTS64 := $(wildcard tests/f64_*.c)
+BENCHES := $(wildcard tests/bench_*.c)
+
+ISA.v2     := -march=x86-64-v2
+ISA.v3     := -march=x86-64-v3
+ISA.v4     := -march=x86-64-v4 -mprefer-vector-width=512
+ISA.v4bf16 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16
+ISAS       := v2 v3 v4 v4bf16
+ISAS64     := v2 v3
+
+objects   = $(patsubst %,$O/%.o,$1)
+objects64 = $(patsubst %,$O/f64/%.o,$1)
+vectors   = $(foreach i,$(ISAS),$(patsubst %,$O/isa/$i/%.o,$(VECTOR)))
+vectors64 = $(foreach i,$(ISAS64),$(patsubst %,$O/f64/isa/$i/%.o,$(VECTOR)))
+
+PROGRAMS := $(if $(wildcard trainer/main.c),$B/hone-train) $(if $(wildcard server/main.c),$B/honed) \
+            $(if $(wildcard server/cli/main.c),$B/hone)
+
+.PHONY: all demo test check-all lint analyze format clean programs tests
+.DELETE_ON_ERROR:
+.SECONDARY:
+all: $(PROGRAMS)
+
+$O/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo "CC    $<"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(OMP) -c $< -o $@
+
+$O/f64/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo "CC64  $<"
+	$(Q)$(CC) $(CPPFLAGS) -DHONE_DOUBLE $(CFLAGS) $(OMP) -c $< -o $@
+
+define isa_rules
+$O/isa/$1/%.c.o: %.c Makefile
+	@mkdir -p $$(@D)
+	@echo "CC    $$< ($1)"
+	$$(Q)$$(CC) $$(CPPFLAGS) -DISA=$1 $$(CFLAGS) $$(ISA.$1) $$(OMP) -c $$< -o $$@
+$O/f64/isa/$1/%.c.o: %.c Makefile
+	@mkdir -p $$(@D)
+	@echo "CC64  $$< ($1)"
+	$$(Q)$$(CC) $$(CPPFLAGS) -DHONE_DOUBLE -DISA=$1 $$(CFLAGS) $$(ISA.$1) $$(OMP) -c $$< -o $$@
+endef
+$(foreach i,$(ISAS),$(eval $(call isa_rules,$i)))
+
+$O/kernels.a:     $(call objects,$(KERNELS)) $(vectors)
+$O/trainer.a:     $(call objects,$(TRAINER))
+$O/server.a:      $(call objects,$(SERVER))
+$O/cli.a:         $(call objects,$(CLI))
+$O/f64/kernels.a: $(call objects64,$(KERNELS)) $(vectors64)
+$O/f64/trainer.a: $(call objects64,$(TRAINER))
+$O/%.a:
+	@mkdir -p $(@D)
+	@echo "AR    $@"
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+link = @mkdir -p $(@D); echo "LINK  $@"; $(if $(V),set -x;) $(CC) $(CFLAGS) $(OMP) $(filter %.o %.a,$^) $1 -o $@
+
+$B/hone-train: $O/trainer/main.c.o $O/trainer.a $O/kernels.a
+	$(call link,$(LDLIBS))
+# honed plans with the trainer's own code but links no kernel library.
+$B/honed: $O/server/main.c.o $O/server.a $O/trainer.a $O/kernels.a
+	$(call link,$(LDLIBS))
+$B/hone: $O/server/cli/main.c.o $O/cli.a $O/trainer.a
+	$(call link,-lcurl -ljansson -lnettle -lm -pthread)
+
+# Tests: one program per file, so that a crash in one hides nothing in another.
+$B/tests/test_%: $O/tests/test_%.c.o $O/server.a $O/trainer.a $O/kernels.a
+	$(call link,$(LDLIBS))
+$B/tests/bench_%: $O/tests/bench_%.c.o $O/trainer.a $O/kernels.a
+	$(call link,$(LDLIBS))
+$B/tests/f64_%: $O/f64/tests/f64_%.c.o $O/f64/trainer.a $O/f64/kernels.a
+	$(call link,$(LDLIBS))
+$B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
+	$(call link,$(LDLIBS))
+
+CTESTS := $(patsubst tests/%.c,$B/tests/%,$(TESTS) $(TESTS64))
+tests: $(CTESTS)
+
+test: all tests
+	$(Q)prove --timer $(CTESTS)
+
+FORMATTED := $(shell find kernels trainer server tests -name '*.[ch]')
+format:
+	$(Q)clang-format -i $(FORMATTED)
+
+clean:
+	rm -rf build
+
+-include $(shell find build -name '*.d' 2>/dev/null)

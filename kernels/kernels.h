@@ -1,0 +1,200 @@
+/* kernels.h - every numerical operation the trainer may call, as one table per backend.
+ *
+ * The CPU and the CUDA backend each fill one `struct kernels`. Nothing above this file knows which
+ * one it holds; that is decided once, in rank.c. The layer code therefore links without CUDA, and
+ * so does the server, which only plans.
+ *
+ * Conventions, for every entry:
+ *   - argument order: queue, outputs, inputs, scalars; an output is never also an input unless
+ *     its comment says "in place";
+ *   - dX is the gradient of the loss with respect to X; gradients of weights are ADDED to, gradients
+ *     of activations are OVERWRITTEN;
+ *   - activations and weights are DTYPE_REAL or DTYPE_BF16, read and written through f32 (f64 in the
+ *     double build); gradients of weights, statistics and moments are DTYPE_REAL; rounding to bf16 is
+ *     to nearest, ties to even;
+ *   - sums are kept in real whatever the element type, in an order that does not depend on the
+ *     number of threads, so that a run repeats bit for bit on the same machine;
+ *   - a kernel cannot fail: wrong shapes are bugs (CHECK), a lost device ends the rank.
+ *
+ * Shapes: R rows (tokens of a microbatch, R = B S), D model width, F MLP width, H query heads, G key
+ * and value heads, K head size, V vocabulary. A fused qkv row is [H K | G K | G K].
+ */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where work runs, in order: a CUDA stream, or nothing at all on the CPU. The workspace is memory
+ * of the scratch region (kernels/workspace.h says how much); a kernel uses it within one call. */
+struct queue {
+    void *stream;           /* the backend's; NULL on the CPU              */
+    void *workspace;        /* borrowed, 64-byte aligned                   */
+    size_t workspace_bytes; /* at least what workspace.h asks for the call */
+};
+
+enum trans { AS_IS, TRANSPOSED };
+
+enum activation { ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_SILU, ACT_COUNT };
+
+/* Attention over B sequences of S tokens; row r is position r % S of sequence r / S. */
+struct attention_shape {
+    int64_t B, S, H, G, K; /* G divides H: query head h reads key head h / (H / G) */
+    double scale;          /* of the scores, usually K^-1/2                        */
+};
+
+/* Which elements dropout keeps is a function of these and of the element's place, never of ranks or
+ * order. Row r of the call is position pos0 + r % S of sample sample0 + r / S. */
+struct dropout {
+    double p; /* probability of dropping; kept values are divided by 1 - p */
+    uint64_t seed;
+    int64_t step, sample0, pos0, S;
+    int layer, site;
+    int64_t feature0; /* index in the whole width of the call's column 0 */
+};
+
+/* One AdamW step (Loshchilov & Hutter 2019, arXiv:1711.05101), t counted from 1:
+ *   g' = g scale;  p *= 1 - lr wd;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+ *   p -= lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)                                        */
+struct adamw {
+    double lr, beta1, beta2, eps, weight_decay;
+    double scale; /* of the gradient: clipping, loss scale */
+    int64_t t;
+};
+
+struct kernels {
+    const char *name; /* "cpu" or "cuda"                                              */
+    const char *isa;  /* "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+bf16"; ""   */
+
+    /* c = op(a) op(b) + beta c.   op(a) [M,K], op(b) [K,N], c [M,N]; beta is 0 or 1.
+     * Types (a = b): real with c real; bf16 with c bf16 or real. Products are summed in real. */
+    void (*gemm)(struct queue *q, struct tensor c, struct tensor a, enum trans ta, struct tensor b,
+                 enum trans tb, float beta);
+
+    /* y[r,:] += b.   y [R,N] in place, b [N].      db[n] += sum_r dy[r,n]. */
+    void (*bias_forward)(struct queue *q, struct tensor y, struct tensor b);
+    void (*bias_backward)(struct queue *q, struct tensor db, struct tensor dy);
+
+    /* y[r,:] = w[ids[r]-row0,:] (+ p[pos[r],:]).   y [R,D], w [rows,D], ids, pos [R] i32. Ids
+     * outside [row0, row0 + rows) give 0 (vocabulary-parallel ranks). p, pos may be absent. */
+    void (*embedding_forward)(struct queue *q, struct tensor y, struct tensor ids, struct tensor w,
+                              int64_t row0, struct tensor pos, struct tensor p);
+    /* dw, dp added to, summed in row order. dp, pos may be absent. */
+    void (*embedding_backward)(struct queue *q, struct tensor dw, struct tensor dp,
+                               struct tensor dy, struct tensor ids, int64_t row0,
+                               struct tensor pos);
+
+    /* LayerNorm, Ba et al. 2016 (arXiv:1607.06450): y = (x - mean) rstd w + b.
+     * x, y [R,D]; w, b [D]; mean, rstd [R] real, kept for the backward pass. */
+    void (*layernorm_forward)(struct queue *q, struct tensor y, struct tensor mean,
+                              struct tensor rstd, struct tensor x, struct tensor w,
+                              struct tensor b, double eps);
+    void (*layernorm_backward)(struct queue *q, struct tensor dx, struct tensor dw,
+                               struct tensor db, struct tensor dy, struct tensor x, struct tensor w,
+                               const struct tensor stats[2]); /* mean, rstd */
+
+    /* RMSNorm, Zhang & Sennrich 2019 (arXiv:1910.07467).
+     *   y[r,d] = x[r,d] rstd[r] w[d],   rstd[r] = (mean_d x[r,d]^2 + eps)^-1/2
+     * x, y [R,D]; w [D]; rstd [R] real, kept for the backward pass. */
+    void (*rmsnorm_forward)(struct queue *q, struct tensor y, struct tensor rstd, struct tensor x,
+                            struct tensor w, double eps);
+    void (*rmsnorm_backward)(struct queue *q, struct tensor dx, struct tensor dw, struct tensor dy,
+                             struct tensor x, struct tensor w, struct tensor rstd);
+
+    /* Rotary embedding, halves layout (Su et al. 2021, arXiv:2104.09864; Hugging Face's form), in
+     * place, on the first `heads` heads of K elements of each row of x [R, at least heads K]:
+     *   a = x[j], b = x[j + K/2]:  x[j] = a cos - b sin,  x[j + K/2] = b cos + a sin
+     * cos, sin [positions, K/2] real, already scaled; pos [R] i32. inverse: -sin, the backward pass. */
+    void (*rope)(struct queue *q, struct tensor x, int64_t heads, struct tensor pos,
+                 struct tensor cos, struct tensor sin, bool inverse);
+
+    /* Causal attention with grouped query heads, by blocks with running maxima (Dao et al. 2022,
+     * arXiv:2205.14135): the S x S matrix is never stored.
+     * qkv [R,(H+2G)K], out [R,H K], lse [R,H] real: log of the sum of exponentials, kept.
+     * first [R] i32: position in the sequence of the first key row r sees (document start, sliding
+     * window); first[r] <= position of r, not decreasing within a sequence.
+     * drop may be NULL; else attention probabilities drop by (.., head as feature, key position). */
+    void (*attention_forward)(struct queue *q, struct tensor out, struct tensor lse,
+                              struct tensor qkv, struct tensor first,
+                              const struct attention_shape *s, const struct dropout *drop);
+    /* dqkv overwritten. saved: out, lse, qkv, as in the forward pass. */
+    void (*attention_backward)(struct queue *q, struct tensor dqkv, struct tensor dout,
+                               const struct tensor saved[3], struct tensor first,
+                               const struct attention_shape *s, const struct dropout *drop);
+    /* One new token for each of B sequences: appends the key and value of qkv [B,(H+2G)K] to the
+     * caches [B, T G K] at position pos[b], then attends over max(0, pos[b]+1-window) .. pos[b]
+     * (window 0: all). out [B,H K], pos [B] i32. s->S is T, the capacity of the caches. */
+    void (*attention_decode)(struct queue *q, struct tensor out, const struct tensor cache[2],
+                             struct tensor qkv, struct tensor pos, int64_t window,
+                             const struct attention_shape *s);
+
+    /* y = act(x).   dx = dy act'(x).   All [R,F]. GELU: Hendrycks & Gimpel 2016 (arXiv:1606.08415),
+     * exact (erf) or its tanh form. */
+    void (*activation_forward)(struct queue *q, struct tensor y, struct tensor x,
+                               enum activation act);
+    void (*activation_backward)(struct queue *q, struct tensor dx, struct tensor dy,
+                                struct tensor x, enum activation act);
+
+    /* SwiGLU, Shazeer 2020 (arXiv:2002.05202):  y = silu(g) u.  gu [R,2F] holds g | u; y [R,F]. */
+    void (*swiglu_forward)(struct queue *q, struct tensor y, struct tensor gu);
+    void (*swiglu_backward)(struct queue *q, struct tensor dgu, struct tensor dy,
+                            struct tensor gu);
+
+    /* y = x kept or dropped; y may be x. Applied to dy the same call is the backward pass. */
+    void (*dropout)(struct queue *q, struct tensor y, struct tensor x, const struct dropout *d);
+
+    /* y = a + b; y may be a or b. Types may differ. */
+    void (*add)(struct queue *q, struct tensor y, struct tensor a, struct tensor b);
+
+    /* Cross entropy over a vocabulary slice [vocab0, vocab0 + V), in two passes so that ranks can
+     * combine their statistics between them. logits [R,V] real; labels [R] i32, < 0 is not trained.
+     *   stats [R,3] real: max, sum of exp(x - max), logit of the label or 0 where it is elsewhere.
+     * Columns at or beyond `valid` of the whole vocabulary are padding and take no part. */
+    void (*cross_entropy_stats)(struct queue *q, struct tensor stats, struct tensor logits,
+                                struct tensor labels, int64_t vocab0, int64_t valid);
+    /* loss [R] real: max + log(sum) - logit of the label; 0 where not trained. */
+    void (*cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,
+                               struct tensor labels);
+    /* dlogits = scale (softmax - onehot); 0 in rows not trained and in padding. dlogits [R,V] real
+     * or bf16; it may be logits itself (in place) when real. */
+    void (*cross_entropy_backward)(struct queue *q, struct tensor dlogits, struct tensor logits,
+                                   struct tensor stats, struct tensor labels, int64_t vocab0,
+                                   int64_t valid, double scale);
+
+    /* master, m, v [n] real in place; grad [n] real; low [n] bf16 receives the rounded master; it
+     * may be absent. */
+    void (*adamw)(struct queue *q, struct tensor master, struct tensor m, struct tensor v,
+                  struct tensor low, struct tensor grad, const struct adamw *a);
+
+    /* out[0] += sum of squares, sum of x.   out [1] f64, on the device; x real. */
+    void (*sum_squares)(struct queue *q, struct tensor out, struct tensor x);
+    void (*sum)(struct queue *q, struct tensor out, struct tensor x);
+
+    /* y = x with the element type of y: any of f32, f64, bf16, f16 to any. */
+    void (*cast)(struct queue *q, struct tensor y, struct tensor x);
+    /* Bytes to zero. */
+    void (*zero)(struct queue *q, struct tensor y);
+};
+
+/* The CPU table for the best instruction set this machine has, or for the one that the environment
+ * variable HONE_ISA names ("v2", "v3", "v4", "v4bf16"). The choice is made at the first call and
+ * kept; oneDNN is held to the same set. NULL when HONE_ISA names a set that this machine lacks or
+ * nobody knows; kernels_cpu_why() then is a sentence that says so. */
+const struct kernels *kernels_cpu(void);
+const char *kernels_cpu_why(void);
+
+/* Threads that kernels of this process use from now on; 1 at start. */
+void kernels_cpu_threads(int threads);
+
+/* Fused multiply-add rate of this machine with `threads` threads on the widest vectors that the
+ * chosen table uses, in flop/s, measured for about `ms` milliseconds. Speeds are quoted as ratios
+ * to it. */
+double kernels_cpu_probe(int threads, int ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
