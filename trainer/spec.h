@@ -1,0 +1,41 @@
+/* spec.h - a job request, parsed and checked against spec.def.
+ *
+ * The server refuses a bad request with it at submit; the trainer reads the accepted one with it.
+ * Nothing here looks at files: what depends on the model or the data is resolved later.
+ */
+#ifndef TRAINER_SPEC_H
+#define TRAINER_SPEC_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "trainer/base/err.h"
+
+/* In the order of the CHOICE lists of spec.def. */
+enum lr_schedule { LR_CONSTANT, LR_LINEAR, LR_COSINE, LR_INVERSE_SQRT, LR_WSD };
+enum wsd_style { WSD_LINEAR, WSD_COSINE, WSD_EXPONENTIAL, WSD_MINUS_SQRT };
+enum precision { PRECISION_F32, PRECISION_BF16 };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_FULL };
+
+struct spec {
+#define TEXT(field, longest, help)               char field[(longest) + 1]; /* "" when not given */
+#define OBJECT(field, help)                      json_t *field; /* owned; NULL when not given    */
+#define INTEGER(field, preset, low, high, help)  int64_t field;
+#define NUMBER(field, preset, low, high, help)   double field;
+#define CHOICE(field, preset, list, help)        int field; /* index in the list */
+#include "trainer/spec.def"
+};
+
+/* Read `request`, an object. Errors: BAD_SPEC with err.param naming the field. On failure *out needs no
+ * spec_free. Fields not given have the default of their row. */
+int spec_parse(struct spec *out, const json_t *request, struct err *err);
+void spec_free(struct spec *s);
+
+/* Every field with its value, as JSON; a new reference, NULL when out of memory. */
+json_t *spec_json(const struct spec *s);
+
+/* The table itself, for documents and forms: {field: {type, default, minimum, maximum, enum,
+ * description}} in the order of the rows; a new reference. */
+json_t *spec_schema(void);
+
+#endif
