@@ -1,0 +1,73 @@
+/* writer.h - write safetensors files as Hugging Face does: header first, one pass, hashed on the
+ * way.
+ *
+ *   writer_new -> writer_declare for every tensor -> writer_start -> { writer_next, writer_put }
+ *   -> writer_finish
+ *
+ * Tensors are dealt to shards in the order of declaration (huggingface_hub,
+ * split_state_dict_into_shards); inside a shard they lie as the reference writer sorts them,
+ * largest elements first, then by name. That is the order in which their values are wanted. With
+ * one shard the file is STEM.safetensors; with more they are STEM-00001-of-0000N.safetensors and
+ * STEM.safetensors.index.json names them.
+ */
+#ifndef TRAINER_CKPT_WRITER_H
+#define TRAINER_CKPT_WRITER_H
+
+#include <stdint.h>
+
+#include "kernels/tensor.h"
+#include "trainer/base/err.h"
+#include "trainer/base/sha256.h"
+#include "trainer/ckpt/rectangle.h"
+#include "trainer/ckpt/safetensors.h"
+
+static const uint64_t WRITER_SHARD_BYTES = UINT64_C(5000000000); /* "5GB", the usual shard */
+
+struct writer;
+
+/* A file that was written. */
+struct written_file {
+    char name[256];
+    uint64_t bytes;
+    char sha256[SHA256_TEXT];
+};
+
+/* Files go to the folder `dir`, which exists. Errors: NO_MEMORY, IO (path too long). */
+int writer_new(struct writer **out, const char *dir, const char *stem, uint64_t shard_bytes,
+               struct err *err);
+
+/* Frees; unless writer_finish succeeded, removes what was written. */
+void writer_free(struct writer *w);
+
+/* A further entry of __metadata__ of every shard; {"format": "pt"} is always there. Errors:
+ * NO_MEMORY. */
+int writer_metadata(struct writer *w, const char *key, const char *value, struct err *err);
+
+/* A tensor of the given shape, numbered from 0 in the order of the calls. CHECKs that the name is
+ * new, UTF-8 and not __metadata__. Errors: NO_MEMORY. */
+int writer_declare(struct writer *w, const char *name, enum st_dtype dtype, int dims,
+                   const int64_t *shape, struct err *err);
+
+/* No more declarations. Sorts, and opens the first shard. Errors: DISK_FULL, IO, NO_MEMORY. */
+int writer_start(struct writer *w, struct err *err);
+
+/* The number of the tensor whose values are wanted next, or whose values are still incomplete; -1
+ * when all are written. Tensors without elements are never asked for. */
+int64_t writer_next(const struct writer *w);
+
+/* Append to the tensor writer_next names: `values` [rows, cols] row by row, or its transpose,
+ * converted to the declared type as safetensors_read does (floats to floats, integers to integers,
+ * which must fit); parts of a tensor may come in several calls. writer_put_bytes appends bytes as
+ * they are. CHECKs that the tensor is not overfilled. Errors: DISK_FULL, IO, BAD_FILE (an integer
+ * that does not fit). */
+int writer_put(struct writer *w, struct tensor values, enum st_turn turn, struct err *err);
+int writer_put_bytes(struct writer *w, const void *bytes, size_t n, struct err *err);
+
+/* Sync everything and write the index. CHECKs that all is written. Errors: DISK_FULL, IO,
+ * NO_MEMORY. */
+int writer_finish(struct writer *w, struct err *err);
+
+/* After writer_finish: the files, the index last; borrowed until writer_free. */
+const struct written_file *writer_files(const struct writer *w, int *count);
+
+#endif
