@@ -18,11 +18,11 @@ enum precision { PRECISION_F32, PRECISION_BF16 };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_FULL };
 
 struct spec {
-#define TEXT(field, longest, help)               char field[(longest) + 1]; /* "" when not given */
-#define OBJECT(field, help)                      json_t *field; /* owned; NULL when not given    */
-#define INTEGER(field, preset, low, high, help)  int64_t field;
-#define NUMBER(field, preset, low, high, help)   double field;
-#define CHOICE(field, preset, list, help)        int field; /* index in the list */
+#define TEXT(field, longest, help)              char field[(longest) + 1]; /* "" when not given */
+#define OBJECT(field, help)                     json_t *field; /* owned; NULL when not given    */
+#define INTEGER(field, preset, low, high, help) int64_t field;
+#define NUMBER(field, preset, low, high, help)  double field;
+#define CHOICE(field, preset, list, help)       int field; /* index in the list */
 #include "trainer/spec.def"
 };
 

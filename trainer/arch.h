@@ -1,0 +1,59 @@
+/* arch.h - the architecture of a model: what config.json says, in Hone's words.
+ *
+ * A family is a row of choices (arch.c); layers ask only for the choice that concerns them. Fields that
+ * config.json lacks get the default that Hugging Face transformers gives that model type.
+ */
+#ifndef TRAINER_ARCH_H
+#define TRAINER_ARCH_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "trainer/base/err.h"
+
+enum family { FAMILY_GPT2, FAMILY_LLAMA, FAMILY_QWEN2, FAMILY_MISTRAL, FAMILY_COUNT };
+
+enum norm_kind { NORM_LAYER, NORM_RMS };
+
+enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
+
+/* Rotary positions: frequencies theta^(-2i/K), stretched as `kind` says. */
+struct rope_choice {
+    enum rope_kind kind;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    int64_t original_positions;               /* llama3 */
+};
+
+struct arch {
+    enum family family;
+    int64_t D, F, L, H, G, K, V; /* the glossary of dims.h, whole model          */
+    int64_t positions;           /* longest sequence                             */
+    enum norm_kind norm;
+    double norm_eps;
+    enum activation act; /* of a plain MLP                               */
+    bool gated;          /* SwiGLU instead                               */
+    bool learned_positions;
+    bool qkv_bias, out_bias, mlp_bias;
+    bool tied; /* the head is the embedding                    */
+    double attention_scale;
+    struct rope_choice rope;
+    int64_t window;        /* sliding window of attention; 0: none         */
+    int64_t window_layer0; /* the first layer that has it                  */
+    double init_std;
+    int64_t bos, eos; /* token ids; -1: none                          */
+};
+
+/* Read a config.json object. vocab_size may be missing when `vocab` is not 0 (it then is `vocab`).
+ * Errors: NO_MODEL naming the field; its text starts with "config.json". */
+int arch_read(struct arch *out, const json_t *config, int64_t vocab, struct err *err);
+
+/* The config.json to save with a model: `config` as it was read (may be NULL: built from arch), with
+ * architectures, model_type, vocab_size and torch_dtype made true. A new reference; NULL: no memory. */
+json_t *arch_config(const struct arch *a, const json_t *config, enum dtype type);
+
+const char *family_name(enum family f); /* "llama" */
+
+#endif

@@ -1,0 +1,58 @@
+/* dims.c - where sizes are derived. */
+#include "trainer/dims.h"
+
+#include "kernels/check.h"
+#include "kernels/real.h"
+
+/* Logits of at most this many elements exist at a time: 64 MB in f32. */
+enum { LOGITS_MAX = 1 << 24, CHUNK_MIN = 16 };
+
+static struct dims from_arch(const struct arch *a)
+{
+    return (struct dims){
+        .arch = *a, .D = a->D, .F = a->F, .L = a->L, .H = a->H, .G = a->G, .K = a->K, .V = a->V};
+}
+
+static int64_t chunk_rows(int64_t rows, int64_t vocabulary)
+{
+    int64_t chunk = LOGITS_MAX / vocabulary;
+
+    chunk = chunk < CHUNK_MIN ? CHUNK_MIN : chunk;
+    return chunk < rows ? chunk : rows;
+}
+
+struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,
+                      int64_t sequence, int threads)
+{
+    struct dims d = from_arch(a);
+
+    CHECK(s->global_batch_size % micro_batch == 0, "%lld samples in microbatches of %lld",
+          (long long)s->global_batch_size, (long long)micro_batch);
+    d.B = micro_batch;
+    d.S = sequence;
+    d.R = d.B * d.S;
+    d.chunk = chunk_rows(d.R, d.V);
+    d.micros = s->global_batch_size / micro_batch;
+    d.act = s->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_REAL;
+    d.masters = d.act != DTYPE_REAL;
+    d.training = true;
+    d.recompute = (enum recompute)s->recompute;
+    d.dropout = s->dropout;
+    d.threads = threads;
+    return d;
+}
+
+struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,
+                           int threads)
+{
+    struct dims d = from_arch(a);
+
+    d.B = batch;
+    d.S = positions;
+    d.R = d.B * d.S;
+    d.chunk = chunk_rows(d.R, d.V);
+    d.micros = 1;
+    d.act = type;
+    d.threads = threads;
+    return d;
+}

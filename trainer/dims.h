@@ -1,0 +1,37 @@
+/* dims.h - the sizes of a run and of this rank's share of the model.
+ *
+ * The one glossary of single-letter names, used in every layer and kernel:
+ *   B sequences in a microbatch    S tokens in a sequence     R = B S rows of an activation matrix
+ *   D model width                  F MLP width                L layers
+ *   H query heads                  G key and value heads      K head size
+ *   V vocabulary                   E experts                  N parameters or tokens, as said there
+ * A suffix says what a size was divided by: F_tp = F / tp. Only dims_make() divides.
+ */
+#ifndef TRAINER_DIMS_H
+#define TRAINER_DIMS_H
+
+#include "trainer/arch.h"
+#include "trainer/spec.h"
+
+struct dims {
+    struct arch arch;
+    int64_t B, S, R, D, F, L, H, G, K, V;
+    int64_t chunk;  /* rows of the head that have logits at a time          */
+    int64_t micros; /* microbatches of this rank in one step                */
+    enum dtype act; /* activations and weights as kernels read them         */
+    bool masters;   /* weights are kept in f32 beside the rounded ones      */
+    bool training;  /* gradients and optimizer state exist                  */
+    enum recompute recompute;
+    double dropout;
+    int threads;
+};
+
+/* Sizes of a training run: micro_batch and sequence are resolved values. */
+struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,
+                      int64_t sequence, int threads);
+
+/* Sizes for generating: one sequence of up to `positions` tokens. */
+struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,
+                           int threads);
+
+#endif

@@ -1,0 +1,147 @@
+/* params.c - readers of params.def. */
+#include "trainer/params.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "kernels/check.h"
+
+/* How a GPT-2 file holds a parameter. */
+struct form {
+    bool transposed;
+    int third; /* of a fused tensor; -1: a tensor of its own */
+};
+
+#define PLAIN     \
+    {             \
+        false, -1 \
+    }
+#define CONV1D   \
+    {            \
+        true, -1 \
+    }
+#define THIRD(n) \
+    {            \
+        true, n  \
+    }
+
+struct param param_get(enum param_id id, const struct arch *a)
+{
+    const int64_t V = a->V, P = a->positions, D = a->D, F = a->F, H = a->H, G = a->G, K = a->K;
+    enum { MODEL, LAYER, VECTOR, MATRIX };
+    const struct {
+        int scope, kind;
+        bool when;
+        int64_t rows, cols;
+        const char *gpt2, *llama;
+        struct form form;
+        enum shard shard;
+        enum init init;
+    } table[PARAM_COUNT] = {
+#define PARAM(id, scope, when, rows, cols, kind, gpt2, form, llama, shard, init) \
+    [PARAM_##id] = {scope, kind, when, rows, cols, gpt2, llama, form, SHARD_##shard, INIT_##init},
+#include "trainer/params.def"
+    };
+    const bool gpt2 = a->family == FAMILY_GPT2;
+    struct param p = {.format = gpt2 ? table[id].gpt2 : table[id].llama,
+                      .exists = table[id].when,
+                      .in_layer = table[id].scope == LAYER,
+                      .vector = table[id].kind == VECTOR,
+                      .rows = table[id].rows,
+                      .cols = table[id].cols,
+                      .outputs = table[id].rows,
+                      .shard = table[id].shard,
+                      .init = table[id].init};
+
+    CHECK(!p.exists || p.format != NULL, "parameter %d has no name in this family", (int)id);
+    if (gpt2) {
+        const struct form form = table[id].form;
+        p.transposed = form.transposed && !p.vector;
+        if (form.third >= 0) { /* the three are of one size: G = H */
+            p.first = form.third * p.rows;
+            p.outputs = 3 * p.rows;
+        }
+    }
+    return p;
+}
+
+void param_name(char out[PARAM_NAME], const struct param *p, int layer)
+{
+    const char *mark = p->format;
+
+    while (*mark != '\0' && *mark != '%') {
+        mark++;
+    }
+    if (*mark == '\0') {
+        (void)snprintf(out, PARAM_NAME, "%s", p->format);
+    } else {
+        (void)snprintf(out, PARAM_NAME, "%.*s%d%s", (int)(mark - p->format), p->format, layer,
+                       mark + 2);
+    }
+}
+
+int params_tensors(const struct arch *a)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const struct param p = param_get((enum param_id)i, a);
+        n += p.exists ? (p.in_layer ? a->L : 1) : 0;
+    }
+    return (int)n;
+}
+
+int64_t params_count(const struct arch *a)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const struct param p = param_get((enum param_id)i, a);
+        n += p.exists ? (p.in_layer ? a->L : 1) * p.rows * p.cols : 0;
+    }
+    return n;
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): a counter in, 64 random bits out; no state to shard. */
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* Standard normal number `n` of a stream, by Box-Muller; rounded to float in both builds, so that the
+ * double build starts from the weights of the float build. */
+static float normal(uint64_t stream, uint64_t n)
+{
+    const double two_pi = 6.283185307179586;
+    const double u = ((double)(mix(stream ^ mix(2 * n)) >> 11) + 1.0) * 0x1p-53;
+    const double v = (double)(mix(stream ^ mix(2 * n + 1)) >> 11) * 0x1p-53;
+
+    return (float)(sqrt(-2.0 * log(u)) * cos(two_pi * v));
+}
+
+/* Index in the Hugging Face tensor of element [r, c] of the parameter in memory. */
+static int64_t file_index(const struct param *p, int64_t r, int64_t c)
+{
+    return p->transposed ? c * p->outputs + p->first + r : (p->first + r) * p->cols + c;
+}
+
+void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed)
+{
+    const struct param p = param_get(id, a);
+    const uint64_t stream = mix(seed ^ mix((uint64_t)id << 32 | (uint64_t)layer));
+    const bool random = p.init == INIT_NORMAL || p.init == INIT_NORMAL_RESID;
+    const double resid = p.init == INIT_NORMAL_RESID ? sqrt(2.0 * (double)a->L) : 1.0;
+    const float std = (float)(a->init_std / resid);
+    const real constant = p.init == INIT_ONES ? REAL(1.0) : REAL(0.0);
+
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < p.rows; r++) {
+        for (int64_t c = 0; c < p.cols; c++) {
+            out[r * p.cols + c] =
+                random ? (real)(std * normal(stream, (uint64_t)file_index(&p, r, c))) : constant;
+        }
+    }
+}

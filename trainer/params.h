@@ -1,0 +1,49 @@
+/* params.h - the parameter table and the questions one may ask it. */
+#ifndef TRAINER_PARAMS_H
+#define TRAINER_PARAMS_H
+
+#include <stdbool.h>
+
+#include "kernels/real.h"
+#include "trainer/arch.h"
+
+enum param_id {
+#define PARAM(id, scope, when, rows, cols, kind, gpt2, form, llama, shard, init) PARAM_##id,
+#include "trainer/params.def"
+    PARAM_COUNT
+};
+
+enum shard {
+    SHARD_WHOLE, /* every tensor-parallel rank holds all of it                        */
+    SHARD_ROWS,  /* split along outputs (or vocabulary, or heads)                     */
+    SHARD_COLS   /* split along inputs                                                */
+};
+
+enum init { INIT_ONES, INIT_ZEROS, INIT_NORMAL, INIT_NORMAL_RESID };
+
+/* One parameter of one architecture. In its Hugging Face file tensor it fills outputs
+ * [first, first + rows) of `outputs`; `transposed` tensors are [inputs, outputs] there. */
+struct param {
+    const char *format; /* Hugging Face name, with %d where the layer stands  */
+    bool exists, in_layer, vector, transposed;
+    int64_t rows, cols; /* in memory, whole                                   */
+    int64_t first, outputs;
+    enum shard shard;
+    enum init init;
+};
+
+struct param param_get(enum param_id id, const struct arch *a);
+
+/* The Hugging Face name of a parameter in a layer (ignored for those of the model). */
+enum { PARAM_NAME = 96 };
+void param_name(char out[PARAM_NAME], const struct param *p, int layer);
+
+/* Parameters of the whole model, tied ones once: how many tensors of memory, how many numbers. */
+int params_tensors(const struct arch *a);
+int64_t params_count(const struct arch *a);
+
+/* Initial values of the whole parameter, row-major, into out [rows, cols]. A value depends on the seed,
+ * the parameter, the layer and its index in the Hugging Face tensor, never on ranks or order. */
+void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed);
+
+#endif
