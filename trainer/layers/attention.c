@@ -1,0 +1,88 @@
+/* attention.c - causal self-attention with grouped query heads, and its two projections. */
+#include "trainer/layers/layer.h"
+
+static struct attention_shape shape_of(const struct dims *d)
+{
+    return (struct attention_shape){
+        .B = d->B, .S = d->S, .H = d->H, .G = d->G, .K = d->K, .scale = d->arch.attention_scale};
+}
+
+void attention_plan(struct attention *a, struct planner *p, int layer)
+{
+    static const enum param_id w[3] = {PARAM_Q_W, PARAM_K_W, PARAM_V_W};
+    static const enum param_id b[3] = {PARAM_Q_B, PARAM_K_B, PARAM_V_B};
+    static const enum param_id out_w = PARAM_OUT_W, out_b = PARAM_OUT_B;
+    const struct dims *d = p->d;
+    const int64_t fused = (d->H + 2 * d->G) * d->K;
+    const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
+
+    a->layer = layer;
+    linear_plan(&a->qkv, p, w, b, 3, layer);
+    a->fused = plan_keep(p, d->act, d->R, fused);
+    a->mixed = plan_keep(p, d->act, d->R, d->H * d->K);
+    a->lse = plan_keep(p, DTYPE_REAL, d->R, d->H);
+    linear_plan(&a->out, p, &out_w, &out_b, 1, layer);
+    if (d->training) {
+        const size_t kept = layout_mark(p->lo, LIFE_SCRATCH);
+        a->dmixed = plan_scratch(p, d->act, d->R, d->H * d->K);
+        a->dfused = plan_scratch(p, d->act, d->R, fused);
+        /* What is rebuilt stays until the block has been through backward. */
+        layout_release(p->lo, LIFE_SCRATCH, d->recompute == RECOMPUTE_NONE ? scratch : kept);
+    } else {
+        a->cache[0] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G * d->K);
+        a->cache[1] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G * d->K);
+        layout_release(p->lo, LIFE_SCRATCH, scratch);
+    }
+}
+
+/* Row after row through the cache: each sees those before it. One sequence, or one row of each. */
+static void attend_cached(const struct attention *a, const struct ctx *c, int64_t window)
+{
+    const struct attention_shape s = shape_of(c->d);
+    const struct tensor fused = here(c, a->fused), mixed = here(c, a->mixed);
+
+    for (int64_t row = 0; row < c->rows; row += c->d->B) {
+        c->k->attention_decode(c->q, tensor_slice(mixed, row, c->d->B), a->cache,
+                               tensor_slice(fused, row, c->d->B),
+                               tensor_slice(c->batch.pos, row, c->d->B), window, &s);
+    }
+}
+
+void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,
+                       struct tensor y, struct tensor x)
+{
+    const struct arch *arch = &c->d->arch;
+    const bool slides = arch->window > 0 && a->layer >= arch->window_layer0;
+    const struct attention_shape s = shape_of(c->d);
+    struct dropout drop;
+
+    linear_forward(&a->qkv, c, here(c, a->fused), x);
+    rope_forward(r, c, here(c, a->fused));
+    if (!c->d->training) {
+        attend_cached(a, c, slides ? arch->window : 0);
+    } else {
+        const bool drops = drop_at(&drop, c, a->layer, DROP_SCORES);
+        c->k->attention_forward(c->q, here(c, a->mixed), here(c, a->lse), here(c, a->fused),
+                                c->batch.first[slides], &s, drops ? &drop : NULL);
+    }
+    linear_forward(&a->out, c, y, here(c, a->mixed));
+    tp_leave_forward(c, y);
+}
+
+void attention_backward(const struct attention *a, const struct rope *r, const struct ctx *c,
+                        struct tensor dx, struct tensor dy, struct tensor x)
+{
+    const struct arch *arch = &c->d->arch;
+    const bool slides = arch->window > 0 && a->layer >= arch->window_layer0;
+    const struct attention_shape s = shape_of(c->d);
+    const struct tensor saved[3] = {here(c, a->mixed), here(c, a->lse), here(c, a->fused)};
+    struct dropout drop;
+    const bool drops = drop_at(&drop, c, a->layer, DROP_SCORES);
+
+    linear_backward(&a->out, c, here(c, a->dmixed), dy, here(c, a->mixed));
+    c->k->attention_backward(c->q, here(c, a->dfused), here(c, a->dmixed), saved,
+                             c->batch.first[slides], &s, drops ? &drop : NULL);
+    rope_backward(r, c, here(c, a->dfused));
+    linear_backward(&a->qkv, c, dx, here(c, a->dfused), x);
+    tp_enter_backward(c, dx);
+}

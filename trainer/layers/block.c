@@ -1,0 +1,75 @@
+/* block.c - one transformer block. */
+#include "trainer/layers/layer.h"
+
+void block_plan(struct block *b, struct planner *p, int layer)
+{
+    const struct dims *d = p->d;
+    const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
+
+    b->layer = layer;
+    b->x = layout_take(p->lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R, d->D);
+    norm_plan(&b->norm1, p, PARAM_NORM1_W, PARAM_NORM1_B, layer);
+    b->h1 = plan_keep(p, d->act, d->R, d->D);
+    b->x2 = plan_keep(p, d->act, d->R, d->D);
+    b->h2 = plan_keep(p, d->act, d->R, d->D);
+    b->t = plan_scratch(p, d->act, d->R, d->D);
+    if (d->training) {
+        b->dh = plan_scratch(p, d->act, d->R, d->D);
+    }
+    attention_plan(&b->attention, p, layer);
+    norm_plan(&b->norm2, p, PARAM_NORM2_W, PARAM_NORM2_B, layer);
+    mlp_plan(&b->mlp, p, layer);
+    layout_release(p->lo, LIFE_SCRATCH, scratch);
+}
+
+/* y = x + branch, the branch with dropout; all [R,D]. branch is overwritten. */
+static void join(const struct block *b, const struct ctx *c, struct tensor y, struct tensor x,
+                 struct tensor branch, enum drop_site site)
+{
+    struct dropout drop;
+
+    if (drop_at(&drop, c, b->layer, site)) {
+        c->k->dropout(c->q, branch, branch, &drop);
+    }
+    c->k->add(c->q, y, x, branch);
+}
+
+/* The gradient that enters the branch of join(): dy itself, or its kept part in `spare`. */
+static struct tensor part(const struct block *b, const struct ctx *c, struct tensor dy,
+                          struct tensor spare, enum drop_site site)
+{
+    struct dropout drop;
+
+    if (!drop_at(&drop, c, b->layer, site)) {
+        return dy;
+    }
+    c->k->dropout(c->q, spare, dy, &drop);
+    return spare;
+}
+
+void block_forward(const struct block *b, const struct rope *r, const struct ctx *c,
+                   struct tensor y)
+{
+    const struct tensor x = here(c, b->x), x2 = here(c, b->x2), t = here(c, b->t);
+
+    norm_forward(&b->norm1, c, here(c, b->h1), x);
+    attention_forward(&b->attention, r, c, t, here(c, b->h1));
+    join(b, c, x2, x, t, DROP_ATTENTION);
+    norm_forward(&b->norm2, c, here(c, b->h2), x2);
+    mlp_forward(&b->mlp, c, t, here(c, b->h2));
+    join(b, c, y, x2, t, DROP_MLP);
+}
+
+void block_backward(const struct block *b, const struct rope *r, const struct ctx *c,
+                    struct tensor dx, struct tensor dy)
+{
+    const struct tensor x = here(c, b->x), x2 = here(c, b->x2);
+    const struct tensor t = here(c, b->t), dh = here(c, b->dh);
+
+    mlp_backward(&b->mlp, c, dh, part(b, c, dy, t, DROP_MLP), here(c, b->h2));
+    norm_backward(&b->norm2, c, t, dh, x2);
+    c->k->add(c->q, dx, dy, t);
+    attention_backward(&b->attention, r, c, dh, part(b, c, dx, t, DROP_ATTENTION), here(c, b->h1));
+    norm_backward(&b->norm1, c, t, dh, x);
+    c->k->add(c->q, dx, dx, t);
+}

@@ -1,0 +1,34 @@
+/* embedding.c - from token ids to rows. */
+#include "trainer/layers/layer.h"
+
+void embedding_plan(struct embedding *e, struct planner *p)
+{
+    const enum param_id tokens = PARAM_EMBED, positions = PARAM_POSITION;
+
+    plan_weights(p, &e->w, &e->dw, &tokens, 1, 0);
+    e->p = tensor_none();
+    e->dp = tensor_none();
+    if (p->d->arch.learned_positions) {
+        plan_weights(p, &e->p, &e->dp, &positions, 1, 0);
+    }
+}
+
+void embedding_forward(const struct embedding *e, const struct ctx *c, struct tensor y)
+{
+    struct dropout drop;
+
+    c->k->embedding_forward(c->q, y, c->batch.ids, e->w, 0, c->batch.pos, e->p);
+    if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
+        c->k->dropout(c->q, y, y, &drop);
+    }
+}
+
+void embedding_backward(const struct embedding *e, const struct ctx *c, struct tensor dy)
+{
+    struct dropout drop;
+
+    if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
+        c->k->dropout(c->q, dy, dy, &drop);
+    }
+    c->k->embedding_backward(c->q, e->dw, e->dp, dy, c->batch.ids, 0, c->batch.pos);
+}

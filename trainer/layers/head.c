@@ -1,0 +1,89 @@
+/* head.c - final norm, logits by chunks, cross entropy.
+ *
+ * Logits of a whole microbatch would be the largest tensor of a run by far (R x V). They are made for
+ * `chunk` rows at a time, turned into loss and gradient at once, and forgotten.
+ */
+#include "trainer/layers/layer.h"
+
+void head_plan(struct head *h, struct planner *p, const struct embedding *e)
+{
+    static const enum param_id id = PARAM_HEAD;
+    const struct dims *d = p->d;
+    const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
+
+    norm_plan(&h->norm, p, PARAM_NORM_W, PARAM_NORM_B, 0);
+    h->w = e->w;
+    h->dw = e->dw;
+    if (!d->arch.tied) {
+        plan_weights(p, &h->w, &h->dw, &id, 1, 0);
+    }
+    h->loss_sum = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
+    h->h = plan_scratch(p, d->act, d->R, d->D);
+    h->logits = plan_scratch(p, DTYPE_REAL, d->chunk, d->V);
+    h->dlogits = h->logits;
+    h->stats = plan_scratch(p, DTYPE_REAL, d->chunk, 3);
+    h->loss = plan_scratch(p, DTYPE_REAL, d->chunk, 1);
+    if (d->training) {
+        h->dh = plan_scratch(p, d->act, d->R, d->D);
+        if (d->act != DTYPE_REAL) {
+            h->dlogits = plan_scratch(p, d->act, d->chunk, d->V);
+        }
+    }
+    layout_release(p->lo, LIFE_SCRATCH, scratch);
+}
+
+/* Rows [row, row + rows) of the normed input: logits, statistics, and their losses to loss_sum. */
+static void losses_of(const struct head *h, const struct ctx *c, int64_t row, int64_t rows)
+{
+    const struct tensor logits = tensor_slice(h->logits, 0, rows);
+    const struct tensor stats = tensor_slice(h->stats, 0, rows);
+    const struct tensor loss = tensor_slice(h->loss, 0, rows);
+    const struct tensor labels = tensor_slice(c->batch.labels, row, rows);
+
+    c->k->gemm(c->q, logits, tensor_slice(h->h, row, rows), AS_IS, h->w, TRANSPOSED, 0.0F);
+    c->k->cross_entropy_stats(c->q, stats, logits, labels, 0, c->d->V);
+    c->k->cross_entropy_loss(c->q, loss, stats, labels);
+    c->k->sum(c->q, h->loss_sum, loss);
+}
+
+static int64_t chunk_at(const struct ctx *c, int64_t row)
+{
+    return c->rows - row < c->d->chunk ? c->rows - row : c->d->chunk;
+}
+
+void head_forward(const struct head *h, const struct ctx *c, struct tensor x)
+{
+    norm_forward(&h->norm, c, here(c, h->h), x);
+    for (int64_t row = 0; row < c->rows; row += c->d->chunk) {
+        losses_of(h, c, row, chunk_at(c, row));
+    }
+}
+
+void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, struct tensor x,
+                   double scale)
+{
+    norm_forward(&h->norm, c, here(c, h->h), x);
+    for (int64_t row = 0; row < c->rows; row += c->d->chunk) {
+        const int64_t rows = chunk_at(c, row);
+        const struct tensor dlogits = tensor_slice(h->dlogits, 0, rows);
+
+        losses_of(h, c, row, rows);
+        c->k->cross_entropy_backward(c->q, dlogits, tensor_slice(h->logits, 0, rows),
+                                     tensor_slice(h->stats, 0, rows),
+                                     tensor_slice(c->batch.labels, row, rows), 0, c->d->V, scale);
+        c->k->gemm(c->q, h->dw, dlogits, TRANSPOSED, tensor_slice(h->h, row, rows), AS_IS, 1.0F);
+        c->k->gemm(c->q, tensor_slice(h->dh, row, rows), dlogits, AS_IS, h->w, AS_IS, 0.0F);
+    }
+    norm_backward(&h->norm, c, dx, here(c, h->dh), x);
+}
+
+struct tensor head_logits(const struct head *h, const struct ctx *c, struct tensor x)
+{
+    struct ctx one = *c;
+
+    one.rows = 1;
+    norm_forward(&h->norm, &one, here(&one, h->h), x);
+    c->k->gemm(c->q, tensor_slice(h->logits, 0, 1), here(&one, h->h), AS_IS, h->w, TRANSPOSED,
+               0.0F);
+    return tensor_slice(h->logits, 0, 1);
+}

@@ -1,0 +1,83 @@
+/* layer.c - what all layers share: taking tensors, rows of a call, dropout, tensor parallelism. */
+#include "trainer/layers/layer.h"
+
+#include "kernels/check.h"
+
+void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
+                  int n, int layer)
+{
+    const struct dims *d = p->d;
+    const int64_t cols = param_get(ids[0], &d->arch).cols;
+    int64_t rows = 0, row = 0;
+
+    for (int i = 0; i < n; i++) {
+        const struct param q = param_get(ids[i], &d->arch);
+        CHECK(q.exists && q.cols == cols, "parameter %d cannot be stacked", (int)ids[i]);
+        rows += q.rows;
+    }
+    *w = layout_take(p->lo, LIFE_WEIGHT, d->act, rows, cols);
+    *dw = d->training ? layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, rows, cols) : tensor_none();
+    for (int i = 0; i < n; i++) {
+        const int64_t part = param_get(ids[i], &d->arch).rows;
+        struct weight *x = &p->weights[p->count++];
+        *x = (struct weight){.id = ids[i], .layer = layer, .w = tensor_slice(*w, row, part)};
+        x->master = x->w;
+        if (d->training) {
+            x->dw = tensor_slice(*dw, row, part);
+            x->m = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, part, cols);
+            x->v = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, part, cols);
+        }
+        if (d->training && d->masters) {
+            x->master = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, part, cols);
+        }
+        row += part;
+    }
+}
+
+struct tensor plan_keep(struct planner *p, enum dtype type, int64_t rows, int64_t cols)
+{
+    const bool kept = p->d->training && p->d->recompute == RECOMPUTE_NONE;
+
+    return layout_take(p->lo, kept ? LIFE_SAVED : LIFE_SCRATCH, type, rows, cols);
+}
+
+struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int64_t cols)
+{
+    return layout_take(p->lo, LIFE_SCRATCH, type, rows, cols);
+}
+
+struct tensor here(const struct ctx *c, struct tensor t)
+{
+    char *at = t.data;
+
+    if (t.dim[0] > c->rows) {
+        t = tensor_slice(t, 0, c->rows);
+    }
+    if (c->slot > 0 && at >= c->saved && at < c->saved + c->saved_stride) {
+        t.data = at + (size_t)c->slot * c->saved_stride;
+    }
+    return t;
+}
+
+void tp_enter_backward(const struct ctx *c, struct tensor dx)
+{
+    comm_all_reduce(c->tp, c->q, dx);
+}
+
+void tp_leave_forward(const struct ctx *c, struct tensor y)
+{
+    comm_all_reduce(c->tp, c->q, y);
+}
+
+bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site)
+{
+    if (!c->training || !(c->d->dropout > 0.0)) {
+        return false;
+    }
+    *drop = c->drop;
+    drop->p = c->d->dropout;
+    drop->S = c->d->S;
+    drop->layer = layer;
+    drop->site = (int)site;
+    return true;
+}

@@ -1,0 +1,188 @@
+/* layer.h - what a layer is.
+ *
+ * Not a class: three functions with one stem, next to each other in one file.
+ *
+ *   X_plan      declares the tensors of X in a layout, in the order the forward pass touches them
+ *   X_forward   a straight line of kernel calls
+ *   X_backward  the same line, read from the bottom up
+ *
+ * There is no tape and no graph. A layer keeps what its backward pass needs in tensors it took with
+ * plan_keep; what it can rebuild cheaply it takes from LIFE_SCRATCH. Layers know their local sizes;
+ * they know nothing about pipelines, data parallelism, recomputation, element types or backends.
+ *
+ * A tensor of activations holds up to dims.R rows; the rows of the present call are those of here().
+ */
+#ifndef TRAINER_LAYERS_LAYER_H
+#define TRAINER_LAYERS_LAYER_H
+
+#include "kernels/kernels.h"
+#include "kernels/real.h"
+#include "trainer/comm/comm.h"
+#include "trainer/dims.h"
+#include "trainer/layout.h"
+#include "trainer/params.h"
+
+/* A parameter of this rank with its gradient and its optimizer state. */
+struct weight {
+    enum param_id id;
+    int layer;
+    struct tensor w;      /* as kernels read it: real or bf16 [rows, cols]          */
+    struct tensor dw;     /* real                                                   */
+    struct tensor master; /* real; w itself when weights are not rounded            */
+    struct tensor m, v;   /* real; absent when not training                         */
+};
+
+/* What plan functions work on. */
+struct planner {
+    struct layout *lo;
+    const struct dims *d;
+    struct weight *weights; /* filled in the order of planning */
+    int count;
+};
+
+/* Take parameters that lie one below the other as one matrix: w and dw [sum of rows, cols]. */
+void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
+                  int n, int layer);
+/* Activations that the backward pass reads: kept, or rebuilt by recomputation or not needed. */
+struct tensor plan_keep(struct planner *p, enum dtype type, int64_t rows, int64_t cols);
+struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int64_t cols);
+
+/* The tokens of a microbatch. All [R] i32. */
+struct batch {
+    struct tensor ids, labels; /* label < 0: not trained                                   */
+    struct tensor pos;         /* position of the row in its sequence                      */
+    struct tensor first[2];    /* first row that may be seen: without, with sliding window */
+};
+
+/* What a layer call runs on. */
+struct ctx {
+    const struct kernels *k;
+    struct queue *q;
+    struct comm *tp;
+    const struct dims *d;
+    struct batch batch;
+    int64_t rows;        /* of this call; d->R in training                    */
+    bool training;       /* dropout is on                                     */
+    struct dropout drop; /* seed, step, sample0: the layer fills in the rest  */
+    int slot;            /* which microbatch in flight: where kept tensors are */
+    char *saved;         /* region SAVED of slot 0, and bytes of a slot       */
+    size_t saved_stride;
+};
+
+/* The rows of this call, in the slot of this call if t is a kept tensor. */
+struct tensor here(const struct ctx *c, struct tensor t);
+
+/* The conjugate pair of Megatron-LM (arXiv:1909.08053, fig. 3: f and g).
+ *                   forward        backward
+ *   tp_enter        identity       all-reduce
+ *   tp_leave        all-reduce     identity                                              */
+void tp_enter_backward(const struct ctx *c, struct tensor dx);
+void tp_leave_forward(const struct ctx *c, struct tensor y);
+
+/* Places of dropout in a model. */
+enum drop_site { DROP_EMBEDDING, DROP_SCORES, DROP_ATTENTION, DROP_MLP };
+
+/* Whether this call drops; fills *drop for a site. */
+bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site);
+
+/* y = x w^T + b.   w [out,in] is one or several rows of the parameter table; b may be absent. */
+struct linear {
+    struct tensor w, dw, b, db;
+};
+/* biases: NULL, or n ids like `weights`. */
+void linear_plan(struct linear *l, struct planner *p, const enum param_id *weights,
+                 const enum param_id *biases, int n, int layer);
+void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y, struct tensor x);
+/* dx = dy w;  dw += dy^T x;  db += sum of dy's rows. */
+void linear_backward(const struct linear *l, const struct ctx *c, struct tensor dx,
+                     struct tensor dy, struct tensor x);
+
+/* Token embedding, plus learned positions in GPT-2. y [R,D]. */
+struct embedding {
+    struct tensor w, dw, p, dp; /* [V,D]; positions [P,D] may be absent */
+};
+void embedding_plan(struct embedding *e, struct planner *p);
+void embedding_forward(const struct embedding *e, const struct ctx *c, struct tensor y);
+void embedding_backward(const struct embedding *e, const struct ctx *c, struct tensor dy);
+
+/* LayerNorm or RMSNorm. x, y [R,D]. */
+struct norm {
+    struct tensor w, dw, b, db; /* b: LayerNorm only           */
+    struct tensor mean, rstd;   /* kept [R,1]; mean: LayerNorm */
+};
+void norm_plan(struct norm *n, struct planner *p, enum param_id w, enum param_id b, int layer);
+void norm_forward(const struct norm *n, const struct ctx *c, struct tensor y, struct tensor x);
+void norm_backward(const struct norm *n, const struct ctx *c, struct tensor dx, struct tensor dy,
+                   struct tensor x);
+
+/* Tables of rotary positions, cos and sin [positions, K/2]; absent in GPT-2. */
+struct rope {
+    struct tensor cos, sin;
+};
+void rope_plan(struct rope *r, struct planner *p, int64_t positions);
+void rope_fill(const struct rope *r, const struct arch *a);
+void rope_forward(const struct rope *r, const struct ctx *c, struct tensor qkv);
+void rope_backward(const struct rope *r, const struct ctx *c, struct tensor dqkv);
+
+/* Causal self-attention with its projections. x, y [R,D]. */
+struct attention {
+    struct linear qkv, out;
+    struct tensor fused, mixed, lse; /* kept: [R,(H+2G)K], [R,H K], [R,H]      */
+    struct tensor dmixed, dfused;    /* scratch                                */
+    struct tensor cache[2];          /* keys, values [B, S G K], when generating */
+    int layer;
+};
+void attention_plan(struct attention *a, struct planner *p, int layer);
+void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,
+                       struct tensor y, struct tensor x);
+void attention_backward(const struct attention *a, const struct rope *r, const struct ctx *c,
+                        struct tensor dx, struct tensor dy, struct tensor x);
+
+/* GPT-2: down(act(up(x))); the others: down(silu(gate(x)) * up(x)). x, y [R,D]. */
+struct mlp {
+    struct linear up, down;  /* up holds gate above up when gated      */
+    struct tensor h;         /* kept: [R,F] or [R,2F]                  */
+    struct tensor a, da, dh; /* scratch: [R,F], [R,F], like h          */
+};
+void mlp_plan(struct mlp *m, struct planner *p, int layer);
+void mlp_forward(const struct mlp *m, const struct ctx *c, struct tensor y, struct tensor x);
+void mlp_backward(const struct mlp *m, const struct ctx *c, struct tensor dx, struct tensor dy,
+                  struct tensor x);
+
+/* x2 = x + attention(norm1(x));  y = x2 + mlp(norm2(x2)).   x, y [R,D]. */
+struct block {
+    struct norm norm1, norm2;
+    struct attention attention;
+    struct mlp mlp;
+    struct tensor x;          /* kept whatever is recomputed: the block's input */
+    struct tensor h1, x2, h2; /* kept                                           */
+    struct tensor t, dh;      /* scratch                                        */
+    int layer;
+};
+void block_plan(struct block *b, struct planner *p, int layer);
+void block_forward(const struct block *b, const struct rope *r, const struct ctx *c,
+                   struct tensor y);
+/* dx may be scratch that the block itself does not use. */
+void block_backward(const struct block *b, const struct rope *r, const struct ctx *c,
+                    struct tensor dx, struct tensor dy);
+
+/* Final norm, logits of `chunk` rows at a time, cross entropy. x [R,D]. */
+struct head {
+    struct norm norm;
+    struct tensor w, dw;           /* [V,D]; the embedding when tied           */
+    struct tensor h, dh;           /* scratch [R,D]                            */
+    struct tensor logits, dlogits; /* scratch [chunk,V], real; as act        */
+    struct tensor stats, loss;     /* scratch [chunk,3], [chunk,1]             */
+    struct tensor loss_sum;        /* f64 [1]: added to by each call           */
+};
+void head_plan(struct head *h, struct planner *p, const struct embedding *e);
+/* Adds the losses of the rows to loss_sum. */
+void head_forward(const struct head *h, const struct ctx *c, struct tensor x);
+/* The same, and dx = the gradient of scale times those losses; weights' gradients added to. Logits
+ * exist once: loss and gradient are taken from them in one visit. */
+void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, struct tensor x,
+                   double scale);
+/* Logits of one row of x, real [1,V], in scratch; valid until the next call. */
+struct tensor head_logits(const struct head *h, const struct ctx *c, struct tensor x);
+
+#endif

@@ -1,0 +1,56 @@
+/* model.h - all layers of a rank, in order, and its parameters.
+ *
+ *   ids -> embedding -> block 0 .. L-1 -> head -> losses
+ *
+ * model_plan runs in a layout without memory (the planner, also in the server) and again in one with
+ * memory (a rank). In training one slot of kept tensors exists for each microbatch in flight.
+ */
+#ifndef TRAINER_MODEL_H
+#define TRAINER_MODEL_H
+
+#include "trainer/layers/layer.h"
+
+struct model {
+    struct dims d;
+    struct embedding embedding;
+    struct rope rope;
+    struct block *blocks; /* owned [L] */
+    struct head head;
+    struct tensor out;        /* kept: output of the last block                      */
+    struct tensor grad[2];    /* scratch: gradient of the residual stream, in turns  */
+    struct tensor workspace;  /* scratch: for kernels                                */
+    struct tensor square_sum; /* f64 [1]                                             */
+    struct tensor ids, labels, pos, first[2]; /* i32 [micros, R]: the tokens of a step   */
+    struct weight *weights; /* owned [weight_count], in the order of planning      */
+    int weight_count;
+    int slots;
+    size_t saved_stride; /* bytes of one slot */
+};
+
+/* A model without memory. Errors: NO_MEMORY. */
+int model_new(struct model **out, const struct dims *d, struct err *err);
+void model_free(struct model *m);
+
+/* Take every tensor of the model from `lo`, as often as it is called. */
+void model_plan(struct model *m, struct layout *lo);
+
+/* The context of a call on `rows` rows of microbatch `micro`. */
+struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queue *q,
+                     struct comm *tp, int64_t micro, int64_t rows);
+
+/* Run the blocks on the batch of c; the result is here(c, m->out). */
+void model_forward(const struct model *m, const struct ctx *c);
+
+/* After model_forward in the same slot: loss and gradients. scale: of the sum of the losses. */
+void model_backward(struct model *m, const struct ctx *c, double scale);
+
+/* Losses only, added to head.loss_sum. */
+void model_loss(const struct model *m, const struct ctx *c);
+
+/* Random initial weights: masters from the seed, then rounded. */
+void model_init(const struct model *m, const struct kernels *k, struct queue *q, uint64_t seed);
+
+/* Copy masters to the weights that kernels read, where these are rounded. */
+void model_round(const struct model *m, const struct kernels *k, struct queue *q);
+
+#endif

@@ -1,0 +1,45 @@
+/* optim.c - the optimizer step of a rank that holds everything. */
+#include "trainer/optim.h"
+
+#include <math.h>
+
+void grads_zero(const struct model *m, const struct kernels *k, struct queue *q)
+{
+    for (int i = 0; i < m->weight_count; i++) {
+        k->zero(q, m->weights[i].dw);
+    }
+}
+
+double grads_norm(const struct model *m, const struct kernels *k, struct queue *q)
+{
+    double sum = 0.0;
+
+    k->zero(q, m->square_sum);
+    for (int i = 0; i < m->weight_count; i++) {
+        k->sum_squares(q, m->square_sum, m->weights[i].dw);
+    }
+    sum = *(const double *)m->square_sum.data;
+    return sqrt(sum);
+}
+
+double grads_clip_scale(double norm, double clip)
+{
+    const double scale = clip / (norm + 1e-6);
+
+    return clip > 0.0 && scale < 1.0 ? scale : 1.0;
+}
+
+void optim_step(const struct model *m, const struct kernels *k, struct queue *q,
+                const struct adamw *a)
+{
+    for (int i = 0; i < m->weight_count; i++) {
+        const struct weight *w = &m->weights[i];
+        const bool rounded = w->w.data != w->master.data;
+        struct adamw one = *a;
+
+        if (param_get(w->id, &m->d.arch).vector) {
+            one.weight_decay = 0.0;
+        }
+        k->adamw(q, w->master, w->m, w->v, rounded ? w->w : tensor_none(), w->dw, &one);
+    }
+}
