@@ -59,13 +59,10 @@ static size_t workspace_of(const struct dims *d)
 {
     const int64_t qkv = (d->H + 2 * d->G) * d->K, up = d->arch.gated ? 2 * d->F : d->F;
     const struct attention_shape s = {.B = d->B, .S = d->S, .H = d->H, .G = d->G, .K = d->K};
+    const int64_t wide = up > qkv ? up : qkv, widest = wide > d->D ? wide : d->D;
     size_t n = workspace_attention(&s, d->act, d->threads);
 
-    n = larger(n, workspace_columns(d->R,
-                                    larger((size_t)up, (size_t)qkv) > (size_t)d->D
-                                        ? (int64_t)larger((size_t)up, (size_t)qkv)
-                                        : d->D,
-                                    d->threads));
+    n = larger(n, workspace_columns(d->R, widest, d->threads));
     n = larger(n, linear_workspace(d, d->R, qkv, d->D, d->act));
     n = larger(n, linear_workspace(d, d->R, d->D, d->H * d->K, d->act));
     n = larger(n, linear_workspace(d, d->R, up, d->D, d->act));
@@ -92,6 +89,23 @@ static void plan_batch(struct model *m, struct layout *lo)
         if (d->arch.window > 0) {
             m->first[1] = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
         }
+    }
+}
+
+/* A file tensor that interleaves several parameters is put together here when a checkpoint is written
+ * (ckpt/state.c): GPT-2's fused and transposed query, key and value. */
+static void plan_snapshot(struct model *m, struct layout *lo)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const struct param q = param_get((enum param_id)i, &m->d.arch);
+        const int64_t n = q.exists && q.transposed && q.outputs > q.rows ? q.outputs * q.cols : 0;
+        most = n > most ? n : most;
+    }
+    m->snapshot = tensor_none();
+    if (most > 0 && m->d.training) {
+        m->snapshot = layout_take(lo, LIFE_SNAPSHOT, DTYPE_REAL, most, 1);
     }
 }
 
@@ -124,6 +138,7 @@ void model_plan(struct model *m, struct layout *lo)
     m->out = layout_take(lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R, d->D);
     head_plan(&m->head, &p, &m->embedding);
     plan_slots(m, lo);
+    plan_snapshot(m, lo);
     m->weight_count = p.count;
     CHECK(p.count == params_tensors(&d->arch), "%d of %d parameters planned", p.count,
           params_tensors(&d->arch));

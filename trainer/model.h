@@ -19,6 +19,7 @@ struct model {
     struct tensor out;        /* kept: output of the last block                      */
     struct tensor grad[2];    /* scratch: gradient of the residual stream, in turns  */
     struct tensor workspace;  /* scratch: for kernels                                */
+    struct tensor snapshot;   /* real; where checkpoints assemble fused tensors; may be absent */
     struct tensor square_sum; /* f64 [1]                                             */
     struct tensor ids, labels, pos, first[2]; /* i32 [micros, R]: the tokens of a step   */
     struct weight *weights; /* owned [weight_count], in the order of planning      */

@@ -1,0 +1,42 @@
+/* inputs.h - what a run works on: architecture, tokenizer, token files, and the sizes that follow.
+ *
+ * inputs_prepare runs before any rank exists: it checks everything that can be wrong with the model, the
+ * tokenizer and the texts, learns a tokenizer where one is asked for, tokenises, and leaves
+ *
+ *   JOBDIR/prepared.json   {"tokenizer": folder, "training": token file, "validation": token file or null}
+ *   JOBDIR/tokenizer/      a learned tokenizer; later attempts find it
+ *
+ * inputs_open is what a rank does with them.
+ */
+#ifndef TRAINER_INPUTS_H
+#define TRAINER_INPUTS_H
+
+#include "trainer/arch.h"
+#include "trainer/data/data.h"
+#include "trainer/events.h"
+#include "trainer/plan.h"
+#include "trainer/protocol.h"
+
+struct inputs {
+    struct arch arch;
+    json_t *config; /* owned; config.json as it was read, or the request's */
+    struct tokenizer *tokenizer;
+    struct token_file *training_file, *validation_file; /* owned; validation may be NULL */
+    struct data_set training, validation;               /* validation may be empty       */
+    struct run_sizes sizes;
+    int64_t total_steps;
+    int64_t total_samples; /* of the whole training; the last step may be padded */
+};
+
+/* Errors: NO_MODEL, BAD_SPEC, BAD_FILE, BAD_TRAINING_FILE, BAD_VALIDATION_FILE, NO_TOKENS, IO,
+ * DISK_FULL, NO_MEMORY. */
+int inputs_prepare(const struct job_folder *job, struct events *events, struct err *err);
+
+/* On failure *out needs no inputs_close. Errors: the same. */
+int inputs_open(struct inputs *out, const struct job_folder *job, struct err *err);
+void inputs_close(struct inputs *in);
+
+/* A model folder's config.json. Errors: NO_MODEL, IO, NO_MEMORY. */
+int inputs_read_config(json_t **config, const char *dir, struct err *err);
+
+#endif

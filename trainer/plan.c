@@ -1,0 +1,92 @@
+/* plan.c - a dry run of the layout. */
+#include "trainer/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/data/data.h"
+#include "trainer/model.h"
+
+enum { SEQUENCE_PRESET = 1024 };
+
+/* Resident bytes of a rank before its arenas: program and libraries with oneDNN's generated code, and per
+ * OpenMP thread its stack and buffers (probed; tests/test_memory.c holds them). */
+static const size_t CONSTANT_BYTES = (size_t)72 << 20, THREAD_BYTES = (size_t)2 << 20;
+
+int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
+                   struct err *err)
+{
+    const int64_t preset = a->positions < SEQUENCE_PRESET ? a->positions : SEQUENCE_PRESET;
+
+    out->sequence = s->sequence_length != 0 ? s->sequence_length : preset;
+    out->micro_batch = s->micro_batch_size;
+    for (int64_t b = 8; out->micro_batch == 0; b /= 2) {
+        out->micro_batch = s->global_batch_size % b == 0 ? b : 0;
+    }
+    if (a->learned_positions && out->sequence > a->positions) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "sequence_length",
+                          "sequence_length is %lld, but the model has learned only %lld positions",
+                          (long long)out->sequence, (long long)a->positions);
+    }
+    return 0;
+}
+
+int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, struct err *err)
+{
+    const int64_t known = vocab != 0 ? vocab : s->tokenizer_vocab_size;
+
+    if (arch_read(out, s->config, known, err) != 0) {
+        err->code = ERR_BAD_SPEC;
+        err_about(err, "config");
+        return ERR_BAD_SPEC;
+    }
+    return 0;
+}
+
+int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int threads,
+              struct err *err)
+{
+    struct run_sizes sizes;
+    struct layout lo = {0};
+    struct model *m = NULL;
+
+    TRY(run_sizes_make(&sizes, a, s, err));
+    const struct dims d = dims_make(a, s, sizes.micro_batch, sizes.sequence, threads);
+    const struct data_set shape = {.S = sizes.sequence};
+    const struct data_reader_options reader = {.count = s->global_batch_size,
+                                               .workers = (int)s->data_workers};
+    TRY(model_new(&m, &d, err));
+    model_plan(m, &lo);
+    model_free(m);
+
+    *out = (struct plan){.arenas = layout_bytes(&lo),
+                         .reader = data_reader_bytes(&shape, &reader),
+                         .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
+                         .parameters = params_count(a),
+                         .fingerprint = lo.fingerprint};
+    for (int i = 0; i < LIFE_COUNT; i++) {
+        out->region[i] = lo.region[i].peak;
+    }
+    out->total = out->arenas + out->reader + out->constants;
+    return 0;
+}
+
+const char *plan_largest(const struct plan *p)
+{
+    const char *name = "constants";
+    size_t most = p->constants;
+
+    for (int i = 0; i < LIFE_COUNT; i++) {
+        if (p->region[i] > most) {
+            most = p->region[i];
+            name = life_name((enum life)i);
+        }
+    }
+    return name;
+}
+
+void plan_fingerprint(char out[PLAN_FINGERPRINT], uint64_t fingerprint)
+{
+    (void)snprintf(out, PLAN_FINGERPRINT, "%016" PRIx64, fingerprint);
+}

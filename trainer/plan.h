@@ -1,0 +1,47 @@
+/* plan.h - what a job needs, before anything is allocated.
+ *
+ * The server calls this at submit, a rank at its start; both run model_plan in a layout without memory, so
+ * the bytes are the same by construction and the fingerprint proves it.
+ */
+#ifndef TRAINER_PLAN_H
+#define TRAINER_PLAN_H
+
+#include "trainer/arch.h"
+#include "trainer/dims.h"
+#include "trainer/layout.h"
+#include "trainer/spec.h"
+
+/* Sizes of a run that the request may leave open and the model decides. */
+struct run_sizes {
+    int64_t sequence;    /* tokens in a sample          */
+    int64_t micro_batch; /* samples in a forward pass   */
+};
+
+/* Errors: BAD_SPEC (param sequence_length) when the model has fewer learned positions than asked. */
+int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
+                   struct err *err);
+
+/* The architecture that a request without `model` asks for. Errors: BAD_SPEC (param config). */
+int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, struct err *err);
+
+struct plan {
+    size_t region[LIFE_COUNT]; /* bytes of the rank's arenas                              */
+    size_t arenas;             /* their sum                                               */
+    size_t reader;             /* batches prepared ahead (data.h)                         */
+    size_t constants;          /* what arenas do not cover: code, libraries, thread stacks */
+    size_t total;
+    int64_t parameters;
+    uint64_t fingerprint; /* of the layout */
+};
+
+/* Errors: those of run_sizes_make, NO_MEMORY. */
+int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int threads,
+              struct err *err);
+
+/* The largest term, in words: "optimizer", "constants". */
+const char *plan_largest(const struct plan *p);
+
+enum { PLAN_FINGERPRINT = 17 };
+void plan_fingerprint(char out[PLAN_FINGERPRINT], uint64_t fingerprint);
+
+#endif

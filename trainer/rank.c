@@ -1,0 +1,365 @@
+/* rank.c - the loop around steps: intervals, signals, checkpoints, events.
+ *
+ *   step 1 .. total:  read batch, step, metrics      every eval_interval: evaluate
+ *                                                     every save_interval, at the end, when told: save
+ *
+ * A checkpoint that fails for want of disk space is an event, and training goes on; only the last one must
+ * succeed. After the `ready` event nothing is allocated for training; a checkpoint allocates while it is
+ * written.
+ */
+#include "trainer/rank.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "trainer/rates.h"
+#include "trainer/save.h"
+#include "trainer/signals.h"
+
+struct run {
+    const struct job_folder *job;
+    const struct spec *spec;
+    struct events *events;
+    struct inputs in;
+    struct engine engine;
+    struct rates rates;
+    struct data_reader *reader;
+    struct data_rows eval_rows; /* owned memory for evaluation */
+    struct progress at;
+    int64_t eval_interval, save_interval;
+    int64_t saved_step; /* of the newest checkpoint; -1: none  */
+    int64_t tokens_logged;
+    double started, logged; /* times of the first step and of the last metrics event */
+};
+
+static double now(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool asked_to_leave(void)
+{
+    return signals_peek() >= SIGNALS_STOP;
+}
+
+int rank_prepare(const struct job_folder *job, int rank, struct events *events, struct err *err)
+{
+    (void)rank;
+    return inputs_prepare(job, events, err);
+}
+
+static int thread_count(const struct job_folder *job)
+{
+    if (job->spec.threads > 0) {
+        return (int)job->spec.threads;
+    }
+    if (job->plan.threads > 0) {
+        return job->plan.threads;
+    }
+    const long cores =
+        job->plan.core_count > 0 ? job->plan.core_count : sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > 0 ? (int)cores : 1;
+}
+
+static int64_t interval(int64_t asked, int64_t total, int64_t parts)
+{
+    const int64_t preset = total / parts > 0 ? total / parts : 1;
+
+    return asked != 0 ? asked : preset;
+}
+
+static int rows_new(struct data_rows *rows, int64_t count, struct err *err)
+{
+    int32_t *memory = calloc((size_t)count, 4 * sizeof *memory);
+
+    if (memory == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for %lld tokens of evaluation",
+                    (long long)count);
+    }
+    *rows = (struct data_rows){.ids = memory,
+                               .labels = memory + count,
+                               .positions = memory + 2 * count,
+                               .first = memory + 3 * count};
+    return 0;
+}
+
+/* Weights: of the newest good checkpoint, of the model to start from, or random. */
+static int load(struct run *r, struct err *err)
+{
+    struct safetensors_folder *folder = NULL;
+    struct checkpoint from;
+    struct err skipped = {0};
+
+    TRY(checkpoint_sweep(r->job->dir, err));
+    int rc = checkpoint_newest_good(&from, r->job->dir, &skipped, err);
+    if (skipped.code != 0) {
+        events_warning(r->events, "%s", skipped.text);
+    }
+    if (rc == 0) {
+        rc = save_resume(&r->engine, r->job, &r->in, &from, &r->at, err);
+        r->saved_step = r->at.step;
+    } else if (rc != ERR_NOT_FOUND) {
+        return rc;
+    } else if (r->spec->config != NULL) {
+        model_init(r->engine.model, r->engine.k, &r->engine.q, (uint64_t)r->spec->seed);
+        return 0;
+    } else {
+        TRY(safetensors_folder_open(&folder, r->job->plan.model, err));
+        rc = state_load_weights(r->engine.model, folder, err);
+        safetensors_folder_close(folder);
+    }
+    model_round(r->engine.model, r->engine.k, &r->engine.q);
+    return rc;
+}
+
+static json_t *resolved(const struct run *r)
+{
+    json_t *out = spec_json(r->spec);
+    json_t *decided =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:i}", "sequence_length",
+                  (json_int_t)r->in.sizes.sequence, "micro_batch_size",
+                  (json_int_t)r->in.sizes.micro_batch, "max_steps", (json_int_t)r->in.total_steps,
+                  "warmup_steps", (json_int_t)r->rates.warmup, "eval_interval",
+                  (json_int_t)r->eval_interval, "save_interval", (json_int_t)r->save_interval,
+                  "min_learning_rate", r->rates.lowest, "threads", r->engine.model->d.threads);
+
+    if (out != NULL && decided != NULL) {
+        (void)json_object_update(out, decided);
+    }
+    json_decref(decided);
+    return out;
+}
+
+static void send_ready(struct run *r, const struct plan *plan)
+{
+    char fingerprint[PLAN_FINGERPRINT];
+    json_t *memory = json_object();
+
+    plan_fingerprint(fingerprint, plan->fingerprint);
+    for (int i = 0; i < LIFE_COUNT; i++) {
+        if (plan->region[i] > 0) {
+            (void)json_object_set_new(memory, life_name((enum life)i),
+                                      json_integer((json_int_t)plan->region[i]));
+        }
+    }
+    (void)json_object_set_new(memory, "reader", json_integer((json_int_t)plan->reader));
+    (void)json_object_set_new(memory, "constants", json_integer((json_int_t)plan->constants));
+    events_send(r->events, EVENT_READY,
+                json_pack("{s:I, s:I, s:o, s:I, s:s, s:s, s:o*}", "parameters",
+                          (json_int_t)plan->parameters, "total_steps",
+                          (json_int_t)r->in.total_steps, "memory", memory, "memory_bytes",
+                          (json_int_t)plan->total, "fingerprint", fingerprint, "isa",
+                          r->engine.k->isa, "resolved", resolved(r)));
+}
+
+static int open_run(struct run *r, struct err *err)
+{
+    const int threads = thread_count(r->job);
+    struct plan plan;
+
+    events_stage(r->events, STAGE_LOADING);
+    TRY(inputs_open(&r->in, r->job, err));
+    const struct dims d =
+        dims_make(&r->in.arch, r->spec, r->in.sizes.micro_batch, r->in.sizes.sequence, threads);
+    TRY(plan_make(&plan, &r->in.arch, r->spec, threads, err));
+    TRY(engine_open(&r->engine, &d, r->job->plan.isa, err));
+    TRY(load(r, err));
+    r->rates = rates_make(r->spec, r->in.total_steps);
+    r->eval_interval = interval(r->spec->eval_interval, r->in.total_steps, 10);
+    r->save_interval = interval(r->spec->save_interval, r->in.total_steps, 5);
+    TRY(rows_new(&r->eval_rows, d.micros * d.R, err));
+    const struct data_reader_options options = {.consumed = r->at.consumed,
+                                                .count = d.micros * d.B,
+                                                .total = r->in.total_samples,
+                                                .workers = (int)r->spec->data_workers};
+    TRY(data_reader_open(&r->reader, &r->in.training, &options, err));
+    send_ready(r, &plan);
+    if (r->in.sizes.sequence > r->in.arch.positions) {
+        events_warning(r->events,
+                       "sequence_length %lld is beyond the %lld positions that the model was made "
+                       "for",
+                       (long long)r->in.sizes.sequence, (long long)r->in.arch.positions);
+    }
+    if (r->saved_step >= 0) {
+        events_send(r->events, EVENT_RESUMED,
+                    json_pack("{s:I}", "from_step", (json_int_t)r->at.step));
+    }
+    return 0;
+}
+
+static void close_run(struct run *r)
+{
+    data_reader_close(r->reader);
+    free(r->eval_rows.ids);
+    engine_close(&r->engine);
+    inputs_close(&r->in);
+}
+
+static void tell_gone(void *context, int64_t step)
+{
+    struct run *r = context;
+
+    events_send(r->events, EVENT_CHECKPOINT_GONE, json_pack("{s:I}", "step", (json_int_t)step));
+}
+
+static void tell_failed(struct run *r, const struct err *e)
+{
+    events_send(r->events, EVENT_CHECKPOINT_FAILED,
+                json_pack("{s:I, s:s, s:s}", "step", (json_int_t)r->at.step, "code",
+                          err_word(e->code), "message", e->text));
+}
+
+/* Save, unless the newest checkpoint is of this very step. `must`: failure is the run's failure. */
+static int save(struct run *r, bool must, struct err *err)
+{
+    struct checkpoint saved;
+    struct err why = {0};
+
+    if (r->saved_step == r->at.step) {
+        return 0;
+    }
+    events_stage(r->events, STAGE_SAVING);
+    if (save_checkpoint(&r->engine, r->job, &r->in, &r->at, &saved, &why) != 0) {
+        tell_failed(r, &why);
+        if (must) {
+            *err = why;
+            return (int)why.code;
+        }
+    } else {
+        r->saved_step = r->at.step;
+        events_send(r->events, EVENT_CHECKPOINT,
+                    json_pack("{s:I, s:s, s:I, s:s, s:b}", "step", (json_int_t)saved.step, "dir",
+                              saved.dir, "bytes", (json_int_t)saved.bytes, "sha256", saved.sha256,
+                              "final", (int)(r->at.step == r->in.total_steps)));
+        if (checkpoint_keep(r->job->dir, (int)r->spec->keep_checkpoints, saved.step, tell_gone, r,
+                            &why) != 0) {
+            events_warning(r->events, "older checkpoints were not removed: %s", why.text);
+        }
+    }
+    events_stage(r->events, STAGE_TRAINING);
+    return 0;
+}
+
+static void evaluate(struct run *r)
+{
+    struct step_result result;
+
+    if (r->in.validation.end <= r->in.validation.begin) {
+        return;
+    }
+    events_stage(r->events, STAGE_EVALUATING);
+    if (step_evaluate(&r->engine, &r->in.validation, &r->eval_rows, asked_to_leave, &result)) {
+        events_eval(r->events, r->at.step, result.loss, result.tokens);
+    }
+    events_stage(r->events, STAGE_TRAINING);
+}
+
+static void log_step(struct run *r, const struct step_result *result, double lr)
+{
+    const double t = now();
+    const struct metrics m = {.step = r->at.step,
+                              .loss = result->loss,
+                              .lr = lr,
+                              .grad_norm = result->grad_norm,
+                              .tokens = r->at.tokens,
+                              .tokens_per_s =
+                                  (double)(r->at.tokens - r->tokens_logged) / (t - r->logged),
+                              .seconds = t - r->started};
+
+    events_metrics(r->events, &m);
+    r->logged = t;
+    r->tokens_logged = r->at.tokens;
+}
+
+static int train_step(struct run *r, struct err *err)
+{
+    const struct spec *s = r->spec;
+    const int64_t step = r->at.step + 1;
+    const double lr = rates_at(&r->rates, step);
+    const struct data_rows *rows = NULL;
+    struct step_result result;
+    struct step_input in = {.consumed = r->at.consumed,
+                            .step = step,
+                            .seed = (uint64_t)s->seed,
+                            .clip = s->clip_grad,
+                            .adamw = {.lr = lr,
+                                      .beta1 = s->adam_beta1,
+                                      .beta2 = s->adam_beta2,
+                                      .eps = s->adam_eps,
+                                      .weight_decay = s->weight_decay}};
+
+    in.trained = data_reader_next(r->reader, &rows);
+    in.rows = rows;
+    step_run(&r->engine, &in, &result);
+    r->at.step = step;
+    r->at.consumed += s->global_batch_size;
+    r->at.tokens += result.tokens;
+    const bool diverged = !isfinite(result.loss) || !isfinite(result.grad_norm);
+    if (diverged || step % s->log_interval == 0 || step == r->in.total_steps) {
+        log_step(r, &result, lr);
+    }
+    if (diverged) {
+        return FAIL(err, ERR_DIVERGED,
+                    "the %s is not a finite number at step %lld: lower learning_rate (%g) or "
+                    "lengthen the warmup",
+                    isfinite(result.loss) ? "gradient" : "loss", (long long)step, s->learning_rate);
+    }
+    return 0;
+}
+
+/* What signals ask for, between two steps. */
+static int obey(struct run *r, struct err *err)
+{
+    switch (signals_take()) {
+    case SIGNALS_NONE: return 0;
+    case SIGNALS_SAVE: return save(r, false, err);
+    case SIGNALS_STOP: {
+        const int rc = save(r, true, err);
+        return rc != 0 ? rc : LAUNCH_STOPPED;
+    }
+    case SIGNALS_LEAVE: return LAUNCH_LEFT;
+    }
+    return 0;
+}
+
+static int train(struct run *r, struct err *err)
+{
+    const int64_t total = r->in.total_steps;
+
+    r->started = now();
+    r->logged = r->started;
+    r->tokens_logged = r->at.tokens;
+    events_stage(r->events, STAGE_TRAINING);
+    if (r->at.step == 0) {
+        evaluate(r);
+    }
+    while (r->at.step < total) {
+        TRY(obey(r, err));
+        TRY(train_step(r, err));
+        if (r->at.step % r->eval_interval == 0 || r->at.step == total) {
+            evaluate(r);
+        }
+        if (r->at.step % r->save_interval == 0 && r->at.step < total) {
+            TRY(save(r, false, err));
+        }
+    }
+    return save(r, true, err);
+}
+
+int rank_run(const struct job_folder *job, int rank, struct events *events, struct err *err)
+{
+    struct run r = {.job = job, .spec = &job->spec, .events = events, .saved_step = -1};
+
+    (void)rank;
+    int rc = open_run(&r, err);
+    if (rc == 0) {
+        rc = train(&r, err);
+    }
+    close_run(&r);
+    return rc;
+}

@@ -1,0 +1,150 @@
+/* save.c - what a checkpoint holds besides numbers. */
+#include "trainer/save.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/base/io.h"
+#include "trainer/base/json.h"
+#include "trainer/ckpt/state.h"
+
+enum { TRAINER_BYTES = 1 << 20 };
+
+static int write_json(const char *dir, const char *name, json_t *value, struct err *err)
+{
+    char path[IO_PATH_MAX];
+    int rc = io_join(path, sizeof path, dir, name, err);
+
+    if (rc == 0 && value == NULL) {
+        rc = FAIL(err, ERR_NO_MEMORY, "no memory for %s", name);
+    }
+    if (rc == 0) {
+        rc = json_write_file(path, value, err);
+    }
+    json_decref(value);
+    return rc;
+}
+
+static json_t *token_or_null(int64_t id)
+{
+    return id >= 0 ? json_integer(id) : json_null();
+}
+
+static json_t *generation_config(const struct arch *a)
+{
+    return json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "bos_token_id",
+                     token_or_null(a->bos), "eos_token_id", token_or_null(a->eos));
+}
+
+/* Everything that decides which sample comes next, and where the run stands. */
+static json_t *trainer_json(const struct job_folder *job, const struct inputs *in,
+                            const struct progress *at)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:s}, s:o}", "format",
+                     "hone-trainer-1", "step", (json_int_t)at->step, "consumed_samples",
+                     (json_int_t)at->consumed, "trained_tokens", (json_int_t)at->tokens,
+                     "total_steps", (json_int_t)in->total_steps, "order", "seed",
+                     (json_int_t)job->spec.seed, "sequence_length", (json_int_t)in->sizes.sequence,
+                     "training_tokens", (json_int_t)(in->training.end - in->training.begin),
+                     "tokenizer", tokenizer_hash(in->tokenizer), "request", spec_json(&job->spec));
+}
+
+static int fill(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+                const struct progress *at, struct checkpoint_save *save, struct err *err)
+{
+    const char *dir = checkpoint_save_dir(save);
+
+    TRY(write_json(dir, "config.json", arch_config(&in->arch, in->config, e->model->d.act), err));
+    TRY(write_json(dir, "generation_config.json", generation_config(&in->arch), err));
+    TRY(tokenizer_save(in->tokenizer, dir, err));
+    TRY(state_save(e->model, save, err));
+    return write_json(dir, "trainer.json", trainer_json(job, in, at), err);
+}
+
+int save_checkpoint(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+                    const struct progress *at, struct checkpoint *out, struct err *err)
+{
+    struct checkpoint_save *save = NULL;
+    uint64_t room = 0;
+
+    TRY(io_free_bytes(job->dir, &room, err));
+    if (room < state_bytes(e->model)) {
+        return FAIL(err, ERR_DISK_FULL,
+                    "the checkpoint of step %lld needs %.1f MB and the disk has %.1f MB left",
+                    (long long)at->step, (double)state_bytes(e->model) / 1e6, (double)room / 1e6);
+    }
+    TRY(checkpoint_begin(&save, job->dir, at->step, err));
+    const int rc = fill(e, job, in, at, save, err);
+    if (rc != 0) {
+        checkpoint_abort(save);
+        return rc;
+    }
+    return checkpoint_commit(save, true, out, err);
+}
+
+/* The checkpoint continues this run only if the same samples come in the same order. */
+static int check_order(const json_t *trainer, const struct job_folder *job, const struct inputs *in,
+                       struct err *err)
+{
+    const struct fields f = {json_object_get(trainer, "order"), "trainer.json", ERR_BAD_FILE};
+    int64_t seed = -1, sequence = 0, tokens = 0;
+    const char *tokenizer = NULL;
+
+    TRY(fields_integer(&f, "seed", FIELD_REQUIRED, 0, INT64_MAX, &seed, err));
+    TRY(fields_integer(&f, "sequence_length", FIELD_REQUIRED, 1, INT64_MAX, &sequence, err));
+    TRY(fields_integer(&f, "training_tokens", FIELD_REQUIRED, 1, INT64_MAX, &tokens, err));
+    TRY(fields_text(&f, "tokenizer", FIELD_REQUIRED, &tokenizer, err));
+    if (seed != job->spec.seed || sequence != in->sizes.sequence) {
+        return FAIL(err, ERR_BAD_FILE,
+                    "the checkpoint was made with another seed or "
+                    "sequence_length: the order of samples would change");
+    }
+    if (tokens != in->training.end - in->training.begin ||
+        strcmp(tokenizer, tokenizer_hash(in->tokenizer)) != 0) {
+        return FAIL(err, ERR_BAD_FILE,
+                    "the training file or the tokenizer is not the one that the checkpoint was "
+                    "made with");
+    }
+    return 0;
+}
+
+static int read_progress(const char *dir, const struct job_folder *job, const struct inputs *in,
+                         struct progress *at, struct err *err)
+{
+    char path[IO_PATH_MAX];
+    json_t *trainer = NULL;
+
+    TRY(io_join(path, sizeof path, dir, "trainer.json", err));
+    TRY(json_parse_file(&trainer, path, TRAINER_BYTES, err));
+    const struct fields f = {trainer, "trainer.json", ERR_BAD_FILE};
+    int rc = fields_integer(&f, "step", FIELD_REQUIRED, 0, INT64_MAX, &at->step, err);
+    if (rc == 0) {
+        rc = fields_integer(&f, "consumed_samples", FIELD_REQUIRED, 0, INT64_MAX, &at->consumed,
+                            err);
+    }
+    if (rc == 0) {
+        rc = fields_integer(&f, "trained_tokens", FIELD_REQUIRED, 0, INT64_MAX, &at->tokens, err);
+    }
+    if (rc == 0) {
+        rc = check_order(trainer, job, in, err);
+    }
+    json_decref(trainer);
+    return rc;
+}
+
+int save_resume(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+                const struct checkpoint *from, struct progress *at, struct err *err)
+{
+    struct safetensors_folder *folder = NULL;
+    char dir[IO_PATH_MAX];
+
+    TRY(io_join(dir, sizeof dir, job->dir, from->dir, err));
+    TRY(read_progress(dir, job, in, at, err));
+    TRY(safetensors_folder_open(&folder, dir, err));
+    int rc = state_load_weights(e->model, folder, err);
+    safetensors_folder_close(folder);
+    if (rc == 0) {
+        rc = state_load_optimizer(e->model, dir, err);
+    }
+    return rc;
+}

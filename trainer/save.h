@@ -1,0 +1,31 @@
+/* save.h - a whole checkpoint: a Hugging Face model folder with all that resuming needs beside it.
+ *
+ *   config.json, generation_config.json, tokenizer files, model.safetensors    what other tools load
+ *   optimizer.safetensors, trainer.json                                        what resuming reads
+ *   manifest.json                                                              names, sizes, sha256
+ */
+#ifndef TRAINER_SAVE_H
+#define TRAINER_SAVE_H
+
+#include "trainer/ckpt/checkpoint.h"
+#include "trainer/inputs.h"
+#include "trainer/step.h"
+
+/* Where a run stands between two steps. */
+struct progress {
+    int64_t step;     /* finished optimizer steps     */
+    int64_t consumed; /* samples                      */
+    int64_t tokens;   /* trained                      */
+};
+
+/* Write checkpoints/step-N of a job, verified, and make it `latest`. Older ones are as before on failure. Errors:
+ * DISK_FULL, IO, NO_MEMORY, BAD_FILE. */
+int save_checkpoint(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+                    const struct progress *at, struct checkpoint *out, struct err *err);
+
+/* Load weights, optimizer state and progress from a checkpoint of this job. Errors: BAD_FILE (also when the
+ * data or the order of samples is not what the checkpoint was made with), NO_MODEL, IO, NO_MEMORY. */
+int save_resume(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+                const struct checkpoint *from, struct progress *at, struct err *err);
+
+#endif

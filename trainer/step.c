@@ -1,0 +1,170 @@
+/* step.c - microbatches, gradients, optimizer. */
+#include "trainer/step.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/check.h"
+#include "trainer/optim.h"
+
+static int choose_kernels(struct engine *e, const char *isa, int threads, struct err *err)
+{
+    if (isa[0] != '\0' && setenv("HONE_ISA", isa, 1) != 0) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for the environment");
+    }
+    e->k = kernels_cpu();
+    if (e->k == NULL) {
+        return FAIL(err, ERR_BAD_SPEC, "%s", kernels_cpu_why());
+    }
+    kernels_cpu_threads(threads);
+    return 0;
+}
+
+/* The order of microbatches in a step; the model's slots are what it needs. */
+static int list_actions(struct engine *e, const struct dims *d, struct err *err)
+{
+    const struct pipe pipe = {.pp = 1, .rank = 0, .chunks = 1, .micros = (int)d->micros};
+
+    e->actions = calloc(2 * (size_t)d->micros, sizeof *e->actions);
+    if (e->actions == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for %lld microbatches", (long long)d->micros);
+    }
+    e->action_count = schedule_make(e->actions, &pipe);
+    CHECK(schedule_slots(e->actions, e->action_count) == e->model->slots, "%d slots planned",
+          e->model->slots);
+    return 0;
+}
+
+int engine_open(struct engine *e, const struct dims *d, const char *isa, struct err *err)
+{
+    *e = (struct engine){.tp = comm_self()};
+    int rc = choose_kernels(e, isa, d->threads, err);
+    if (rc == 0) {
+        rc = model_new(&e->model, d, err);
+    }
+    if (rc == 0) {
+        rc = list_actions(e, d, err);
+    }
+    if (rc == 0) {
+        model_plan(e->model, &e->layout);
+        rc = memory_open(&e->memory, &e->layout, err);
+    }
+    if (rc != 0) {
+        engine_close(e);
+        return rc;
+    }
+    const size_t planned = layout_bytes(&e->layout);
+    const uint64_t fingerprint = e->layout.fingerprint;
+    layout_bind(&e->layout, e->memory.base);
+    model_plan(e->model, &e->layout);
+    CHECK(layout_bytes(&e->layout) == planned && e->layout.fingerprint == fingerprint,
+          "planned %zu bytes, bound %zu", planned, layout_bytes(&e->layout));
+    e->q = (struct queue){.workspace = e->model->workspace.data,
+                          .workspace_bytes = tensor_bytes(e->model->workspace)};
+    if (tensor_count(e->model->rope.cos) > 0) {
+        rope_fill(&e->model->rope, &d->arch);
+    }
+    return 0;
+}
+
+void engine_close(struct engine *e)
+{
+    model_free(e->model);
+    e->model = NULL;
+    free(e->actions);
+    e->actions = NULL;
+    memory_close(&e->memory);
+}
+
+/* Tokens of `samples` samples into the batch region, sliding windows included. */
+static void load_batch(struct engine *e, const struct data_rows *rows)
+{
+    const struct model *m = e->model;
+    const int64_t n = tensor_count(m->ids), window = m->d.arch.window;
+    int32_t *slid = m->first[1].data;
+
+    memcpy(m->ids.data, rows->ids, tensor_bytes(m->ids));
+    memcpy(m->labels.data, rows->labels, tensor_bytes(m->labels));
+    memcpy(m->pos.data, rows->positions, tensor_bytes(m->pos));
+    memcpy(m->first[0].data, rows->first, tensor_bytes(m->first[0]));
+    for (int64_t i = 0; slid != NULL && i < n; i++) {
+        const int64_t place = i % m->d.S, from = place - window + 1;
+        slid[i] = from > rows->first[i] ? (int32_t)from : rows->first[i];
+    }
+}
+
+static struct ctx micro_ctx(struct engine *e, const struct step_input *in, int64_t micro)
+{
+    const struct dims *d = &e->model->d;
+    struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, d->R);
+
+    c.training = true;
+    c.slot = (int)(micro % e->model->slots);
+    c.drop.seed = in->seed;
+    c.drop.step = in->step;
+    c.drop.sample0 = in->consumed + micro * d->B;
+    return c;
+}
+
+static double loss_sum(const struct engine *e)
+{
+    return *(const double *)e->model->head.loss_sum.data;
+}
+
+void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
+{
+    struct model *m = e->model;
+    const double scale = in->trained > 0 ? 1.0 / (double)in->trained : 0.0;
+
+    load_batch(e, in->rows);
+    grads_zero(m, e->k, &e->q);
+    e->k->zero(&e->q, m->head.loss_sum);
+    for (int i = 0; i < e->action_count; i++) {
+        const struct ctx c = micro_ctx(e, in, e->actions[i].micro);
+        if (e->actions[i].forward) {
+            model_forward(m, &c);
+        } else {
+            model_backward(m, &c, scale);
+        }
+    }
+    result->tokens = in->trained;
+    result->loss = loss_sum(e) / (double)in->trained;
+    result->grad_norm = grads_norm(m, e->k, &e->q);
+}
+
+void step_run(struct engine *e, const struct step_input *in, struct step_result *result)
+{
+    struct adamw a = in->adamw;
+
+    step_gradients(e, in, result);
+    if (!isfinite(result->loss) || !isfinite(result->grad_norm)) {
+        return;
+    }
+    a.scale = grads_clip_scale(result->grad_norm, in->clip);
+    a.t = in->step;
+    optim_step(e->model, e->k, &e->q, &a);
+}
+
+bool step_evaluate(struct engine *e, const struct data_set *set, const struct data_rows *rows,
+                   bool (*stop)(void), struct step_result *result)
+{
+    const struct dims *d = &e->model->d;
+    const int64_t samples = data_samples(set), count = d->micros * d->B;
+    int64_t tokens = 0;
+
+    e->k->zero(&e->q, e->model->head.loss_sum);
+    for (int64_t at = 0; at < samples; at += count) {
+        tokens += data_batch_in_order(set, rows, at, count);
+        load_batch(e, rows);
+        for (int64_t micro = 0; micro < d->micros && at + micro * d->B < samples; micro++) {
+            const struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, d->R);
+            model_loss(e->model, &c);
+        }
+        if (stop != NULL && stop()) {
+            return false;
+        }
+    }
+    *result = (struct step_result){.loss = loss_sum(e) / (double)tokens, .tokens = tokens};
+    return true;
+}

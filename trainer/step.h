@@ -1,0 +1,55 @@
+/* step.h - one optimizer step, one evaluation. */
+#ifndef TRAINER_STEP_H
+#define TRAINER_STEP_H
+
+#include "trainer/data/data.h"
+#include "trainer/memory.h"
+#include "trainer/model.h"
+#include "trainer/schedule.h"
+
+/* A model with memory and the machinery to run it. Not to be moved once open. */
+struct engine {
+    struct model *model;
+    struct layout layout;
+    struct memory memory;
+    const struct kernels *k;
+    struct queue q;
+    struct comm tp;
+    struct action *actions; /* owned [action_count]: forward and backward calls of a step */
+    int action_count;
+};
+
+/* Plan, allocate and bind a model; weights are zero until loaded. isa: as in HONE_ISA, "" for the best.
+ * Errors: BAD_SPEC (no such instruction set), NO_MEMORY. */
+int engine_open(struct engine *e, const struct dims *d, const char *isa, struct err *err);
+void engine_close(struct engine *e);
+
+struct step_result {
+    double loss;      /* mean over trained tokens; NaN when there were none */
+    double grad_norm; /* before clipping                                    */
+    int64_t tokens;   /* trained tokens                                     */
+};
+
+struct step_input {
+    const struct data_rows *rows; /* dims.micros * dims.B samples   */
+    int64_t trained;              /* labels >= 0 in them            */
+    int64_t consumed;             /* number of their first sample   */
+    int64_t step;                 /* from 1                         */
+    uint64_t seed;                /* of dropout                     */
+    double clip;
+    struct adamw adamw; /* lr, betas, eps, decay; scale and t are filled in */
+};
+
+/* Gradients of the whole global batch, left in the weights' dw; result->grad_norm is filled in. */
+void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result);
+
+/* step_gradients, then AdamW, unless loss or norm are not finite. */
+void step_run(struct engine *e, const struct step_input *in, struct step_result *result);
+
+/* Mean loss over a set, in order, and the number of its tokens in result. `rows` is memory for
+ * dims.micros * dims.B samples. `stop` may be NULL; when it returns true the evaluation ends early and
+ * returns false. */
+bool step_evaluate(struct engine *e, const struct data_set *set, const struct data_rows *rows,
+                   bool (*stop)(void), struct step_result *result);
+
+#endif
