@@ -1,0 +1,424 @@
+/* fake_trainer.c - hone-train without the training: the real launcher, real events, tiny real checkpoints.
+ *
+ *    fake_trainer run JOBDIR
+ *
+ * What happens is said by words in the request's "name"; other words are skipped:
+ *
+ *    steps=100       optimizer steps, when the request has no max_steps
+ *    ms=20           time of a step
+ *    eval=10 save=20 steps between evaluations, checkpoints (default: the request's, else none and a fifth)
+ *    slow_prepare=2  seconds of validating and tokenizing      bad_file      validating refuses the training file
+ *    crash_at=7      SIGSEGV after step 7                      kill_at=7     SIGKILL, as if memory had run out
+ *    fail_at=9       fails with out_of_memory                  nan_at=5      loss is NaN; fails with numerical_divergence
+ *    rank_exit=3     ends with status 3 after its first step   hang_at=5     no further step, deaf to requests
+ *    hang            the same, before the first step           ignore_term   deaf to SIGTERM only
+ *    disk_full_at=20 checkpoints from step 20 on fail; so does the run at its end
+ *    escape          leaves a grandchild in a session of its own
+ *    burst           no pauses between steps
+ *    once            all that goes wrong does so in attempt 1 only
+ *    ranks=2         as many ranks
+ *
+ * The loss depends on the step alone, so a resumed run goes on where the curve was.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "trainer/base/io.h"
+#include "trainer/base/json.h"
+#include "trainer/base/sha256.h"
+#include "trainer/launch.h"
+#include "trainer/signals.h"
+
+enum { TOKENS_PER_STEP = 2048, PARAMETERS = 35000000, TENSOR_BYTES = 64 };
+
+/* The value of `word=value` in the job's name; `absent` when it is not there. */
+static int64_t word_value(const struct job_folder *job, const char *word, int64_t absent)
+{
+    const size_t length = strlen(word);
+
+    for (const char *at = job->spec.name; *at != '\0';) {
+        const size_t n = strcspn(at, " ");
+        if (n > length && strncmp(at, word, length) == 0 && at[length] == '=') {
+            return strtoll(at + length + 1, NULL, 10);
+        }
+        at += n + strspn(at + n, " ");
+    }
+    return absent;
+}
+
+static bool has_word(const struct job_folder *job, const char *word)
+{
+    const size_t length = strlen(word);
+
+    for (const char *at = job->spec.name; *at != '\0';) {
+        const size_t n = strcspn(at, " ");
+        if (n == length && strncmp(at, word, n) == 0) {
+            return true;
+        }
+        at += n + strspn(at + n, " ");
+    }
+    return false;
+}
+
+/* Is it the step at which `word` goes wrong? */
+static bool is_due(const struct job_folder *job, const char *word, int64_t step)
+{
+    return word_value(job, word, -1) == step && !(has_word(job, "once") && job->attempt > 1);
+}
+
+static void sleep_ms(int64_t ms)
+{
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+/* Between -1 and 1, by step alone. */
+static double noise(int64_t step)
+{
+    uint64_t x = (uint64_t)step * 0x9E3779B97F4A7C15U;
+
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9U;
+    x ^= x >> 27;
+    return (double)(x >> 11) / (double)(1U << 31U) / (double)(1U << 21U) - 1.0;
+}
+
+static double loss_at(int64_t step)
+{
+    return 1.8 + 8.6 * exp(-(double)step / 40.0) + 0.8 / sqrt((double)step + 1.0) +
+           0.05 * noise(step);
+}
+
+static int64_t steps_of(const struct job_folder *job)
+{
+    return job->spec.max_steps > 0 ? job->spec.max_steps : word_value(job, "steps", 100);
+}
+
+/* Validate and tokenize, that is: read the size of the training file and take a while. */
+static int prepare(const struct job_folder *job, int rank, struct events *events, struct err *err)
+{
+    const int64_t ms = 1000 * word_value(job, "slow_prepare", 0);
+    struct stat s = {0};
+
+    (void)rank;
+    events_stage(events, STAGE_VALIDATING);
+    printf("fake: preparing %s\n", job->plan.training);
+    if (stat(job->plan.training, &s) != 0) {
+        return FAIL(err, ERR_BAD_TRAINING_FILE, "%s: %s", job->plan.training, strerror(errno));
+    }
+    if (has_word(job, "bad_file") || s.st_size == 0) {
+        return FAIL(err, ERR_BAD_TRAINING_FILE, "line 3 is not valid UTF-8: byte 17 is 0xff");
+    }
+    sleep_ms(ms / 4);
+    events_stage(events, STAGE_TOKENIZING);
+    for (int i = 1; i <= 20; i++) {
+        sleep_ms(ms * 3 / 80);
+        events_progress(events, STAGE_TOKENIZING, s.st_size * i / 20, s.st_size, "bytes");
+    }
+    const json_int_t tokens = s.st_size / 4 + 1;
+    events_send(events, EVENT_DATA,
+                json_pack("{s:s, s:I, s:i, s:I, s:I}", "set", "training", "bytes",
+                          (json_int_t)s.st_size, "documents", 1, "tokens", tokens, "samples",
+                          tokens / 256 + 1));
+    return 0;
+}
+
+/* A file of the checkpoint and its row in the manifest. */
+static int write_file(json_t *files, const char *dir, const char *name, const void *bytes, size_t n,
+                      struct err *err)
+{
+    char path[IO_PATH_MAX], hash[SHA256_TEXT];
+
+    TRY(io_join(path, sizeof path, dir, name, err));
+    TRY(io_write_file(path, bytes, n, err));
+    sha256_of(bytes, n, hash);
+    (void)json_array_append_new(
+        files, json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)n, "sha256", hash));
+    return 0;
+}
+
+static int write_text(json_t *files, const char *dir, const char *name, const char *text,
+                      struct err *err)
+{
+    return write_file(files, dir, name, text, strlen(text), err);
+}
+
+/* One tensor of 16 floats, the step in all of them. */
+static int write_weights(json_t *files, const char *dir, int64_t step, struct err *err)
+{
+    unsigned char bytes[8 + 128 + TENSOR_BYTES];
+    char header[128 + 1];
+    float weight[TENSOR_BYTES / sizeof(float)];
+
+    (void)snprintf(header, sizeof header, "%-128s",
+                   "{\"__metadata__\":{\"format\":\"pt\"},\"model.embed_tokens.weight\":{\"dtype\":"
+                   "\"F32\",\"shape\":[4,4],\"data_offsets\":[0,64]}}");
+    memset(bytes, 0, 8);
+    bytes[0] = 128;
+    memcpy(bytes + 8, header, 128);
+    for (size_t i = 0; i < sizeof weight / sizeof weight[0]; i++) {
+        weight[i] = (float)step;
+    }
+    memcpy(bytes + 8 + 128, weight, sizeof weight);
+    return write_file(files, dir, "model.safetensors", bytes, sizeof bytes, err);
+}
+
+static int write_checkpoint(const char *dir, int64_t step, struct err *err)
+{
+    char path[IO_PATH_MAX];
+    json_t *files = json_array();
+
+    int rc = write_text(files, dir, "config.json",
+                        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], "
+                        "\"hidden_size\": 4, \"vocab_size\": 4}\n",
+                        err);
+    rc = rc != 0 ? rc : write_weights(files, dir, step, err);
+    rc = rc != 0 ? rc
+                 : write_text(files, dir, "tokenizer.json",
+                              "{\"version\": \"1.0\", \"model\": {\"type\": \"BPE\", \"vocab\": "
+                              "{\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3}, \"merges\": []}}\n",
+                              err);
+    rc = rc != 0 ? rc : io_join(path, sizeof path, dir, "manifest.json", err);
+    json_t *manifest =
+        json_pack("{s:s, s:I, s:I, s:O}", "format", "hone-checkpoint-1", "step", (json_int_t)step,
+                  "created_at", (json_int_t)time(NULL), "files", files);
+    rc = rc != 0 ? rc : json_write_file(path, manifest, err);
+    json_decref(manifest);
+    json_decref(files);
+    return rc;
+}
+
+/* Write checkpoints/step-N, all of it or nothing. */
+static int save(const struct job_folder *job, int64_t step, bool is_final, struct events *events,
+                struct err *err)
+{
+    char base[IO_PATH_MAX], part[IO_PATH_MAX], path[IO_PATH_MAX], link[IO_PATH_MAX], name[64];
+    char hash[SHA256_TEXT];
+    uint64_t bytes;
+
+    const int64_t full_at = word_value(job, "disk_full_at", -1);
+    if (full_at >= 0 && step >= full_at && !(has_word(job, "once") && job->attempt > 1)) {
+        return FAIL(err, ERR_DISK_FULL, "write model.safetensors: No space left on device");
+    }
+    events_stage(events, STAGE_SAVING);
+    (void)snprintf(name, sizeof name, ".step-%08" PRId64 "-tmp", step);
+    TRY(io_join(base, sizeof base, job->dir, JOB_CHECKPOINTS, err));
+    TRY(io_make_dir(base, err));
+    TRY(io_join(part, sizeof part, base, name, err));
+    TRY(io_remove_tree(part, err));
+    TRY(io_make_dir(part, err));
+    TRY(write_checkpoint(part, step, err));
+    TRY(io_join(path, sizeof path, part, "manifest.json", err));
+    TRY(sha256_file(path, hash, NULL, err));
+    TRY(io_tree_bytes(part, &bytes, err));
+
+    (void)snprintf(name, sizeof name, "step-%08" PRId64, step);
+    TRY(io_join(path, sizeof path, base, name, err));
+    TRY(io_remove_tree(path, err));
+    TRY(io_join(link, sizeof link, base, ".latest", err));
+    TRY(io_remove_tree(link, err));
+    TRY(io_join(base, sizeof base, job->dir, JOB_LATEST, err));
+    if (rename(part, path) != 0 || symlink(name, link) != 0 || rename(link, base) != 0) {
+        return FAIL(err, ERR_IO, "rename %s: %s", part, strerror(errno));
+    }
+    (void)snprintf(path, sizeof path, JOB_CHECKPOINTS "/%s", name);
+    events_send(events, EVENT_CHECKPOINT,
+                json_pack("{s:I, s:s, s:I, s:s, s:b}", "step", (json_int_t)step, "dir", path,
+                          "bytes", (json_int_t)bytes, "sha256", hash, "final", is_final));
+    if (!is_final) {
+        events_stage(events, STAGE_TRAINING);
+    }
+    return 0;
+}
+
+/* A checkpoint on the way: when it fails, the run goes on. */
+static void try_save(const struct job_folder *job, int64_t step, struct events *events)
+{
+    struct err err;
+
+    if (save(job, step, false, events, &err) != 0) {
+        events_send(events, EVENT_CHECKPOINT_FAILED,
+                    json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "code",
+                              err_word(err.code), "message", err.text));
+    }
+}
+
+static void hang(void)
+{
+    for (;;) {
+        sleep_ms(1000);
+    }
+}
+
+/* A process that the launcher has to find and end. */
+static void leave_grandchild(void)
+{
+    if (fork() == 0) {
+        (void)setsid();
+        (void)signal(SIGTERM, SIG_IGN);
+        sleep_ms(600000);
+        _exit(0);
+    }
+}
+
+static int misbehave(const struct job_folder *job, int64_t step, struct err *err)
+{
+    if (is_due(job, "crash_at", step)) {
+        (void)raise(SIGSEGV);
+    }
+    if (is_due(job, "kill_at", step)) {
+        (void)raise(SIGKILL);
+    }
+    if (is_due(job, "hang_at", step)) {
+        hang();
+    }
+    if (is_due(job, "fail_at", step)) {
+        return FAIL(err, ERR_NO_MEMORY, "the rank needs 3 GiB more than the 8 GiB it was granted");
+    }
+    if (is_due(job, "nan_at", step)) {
+        return FAIL(err, ERR_DIVERGED, "the loss is not finite at step %" PRId64, step);
+    }
+    const int64_t status = word_value(job, "rank_exit", -1);
+    if (status >= 0 && !(has_word(job, "once") && job->attempt > 1)) {
+        _exit((int)status);
+    }
+    return 0;
+}
+
+static void tell_ready(const struct job_folder *job, int64_t from, struct events *events)
+{
+    events_send(events, EVENT_READY,
+                json_pack("{s:i, s:I, s:{s:i, s:i, s:i}, s:i, s:s}", "parameters", PARAMETERS,
+                          "total_steps", (json_int_t)steps_of(job), "memory", "weights",
+                          PARAMETERS * 4, "gradients", PARAMETERS * 4, "optimizer", PARAMETERS * 8,
+                          "memory_bytes", PARAMETERS * 16, "fingerprint",
+                          "00112233445566778899aabbccddeeff"));
+    if (from > 0) {
+        events_send(events, EVENT_RESUMED, json_pack("{s:I}", "from_step", (json_int_t)from));
+    }
+    events_stage(events, STAGE_TRAINING);
+}
+
+static void tell_step(const struct job_folder *job, int64_t step, int64_t from, double step_ms,
+                      struct events *events)
+{
+    const double warm = (double)(step < 10 ? step : 10) / 10.0;
+
+    events_metrics(
+        events, &(struct metrics){.step = step,
+                                  .loss = is_due(job, "nan_at", step) ? (double)NAN : loss_at(step),
+                                  .lr = job->spec.learning_rate * warm,
+                                  .grad_norm = 0.5 + 0.2 * noise(step + 1000000),
+                                  .tokens = step * TOKENS_PER_STEP,
+                                  .tokens_per_s = TOKENS_PER_STEP * 1000.0 / (step_ms + 0.05),
+                                  .seconds = (double)(step - from) * step_ms / 1000.0});
+}
+
+/* What was asked since the last step: LAUNCH_STOPPED or LAUNCH_LEFT to end now, 0 to go on. */
+static int obey(const struct job_folder *job, int rank, int64_t step, struct events *events,
+                struct err *err)
+{
+    switch (signals_take()) {
+    case SIGNALS_SAVE:
+        if (rank == 0) {
+            try_save(job, step, events);
+        }
+        return 0;
+    case SIGNALS_LEAVE: return LAUNCH_LEFT;
+    case SIGNALS_STOP:
+        if (has_word(job, "ignore_term")) {
+            return 0;
+        }
+        if (rank == 0) {
+            TRY(save(job, step, false, events, err));
+        }
+        return LAUNCH_STOPPED;
+    case SIGNALS_NONE: return 0;
+    }
+    return 0;
+}
+
+static int train(const struct job_folder *job, int rank, struct events *events, struct err *err)
+{
+    const int64_t steps = steps_of(job), from = job_latest_step(job->dir);
+    const int64_t eval_every = word_value(job, "eval", job->spec.eval_interval);
+    const int64_t fifth = steps < 5 ? 1 : steps / 5;
+    const int64_t save_every =
+        word_value(job, "save", job->spec.save_interval > 0 ? job->spec.save_interval : fifth);
+    const int64_t ms = has_word(job, "burst") ? 0 : word_value(job, "ms", 20);
+
+    events_stage(events, STAGE_LOADING);
+    tell_ready(job, from, events);
+    if (has_word(job, "escape")) {
+        leave_grandchild();
+    }
+    if (has_word(job, "hang")) {
+        hang();
+    }
+    for (int64_t step = from + 1; step <= steps; step++) {
+        if (ms > 0) {
+            sleep_ms(ms);
+        }
+        tell_step(job, step, from, (double)ms, events);
+        printf("fake: rank %d finished step %" PRId64 "\n", rank, step);
+        TRY(misbehave(job, step, err));
+        if (eval_every > 0 && step % eval_every == 0) {
+            events_stage(events, STAGE_EVALUATING);
+            events_eval(events, step, loss_at(step) + 0.1, 8 * TOKENS_PER_STEP);
+            events_stage(events, STAGE_TRAINING);
+        }
+        if (rank == 0 && save_every > 0 && step % save_every == 0 && step < steps) {
+            try_save(job, step, events);
+        }
+        TRY(obey(job, rank, step, events, err));
+    }
+    return rank == 0 && from < steps ? save(job, steps, true, events, err) : 0;
+}
+
+/* How many ranks the request's name asks for; 1 when it cannot be read, which the launcher will say. */
+static int count_ranks(const char *dir)
+{
+    char path[IO_PATH_MAX], *text = NULL;
+    size_t bytes;
+    struct err ignored;
+
+    if (io_join(path, sizeof path, dir, JOB_SPEC, &ignored) != 0 ||
+        io_read_file(&text, &bytes, path, JOB_FILE_MAX, &ignored) != 0) {
+        return 1;
+    }
+    const char *word = strstr(text, "ranks=");
+    const long ranks = word == NULL ? 1 : strtol(word + 6, NULL, 10);
+    free(text);
+    return ranks >= 1 && ranks <= 16 ? (int)ranks : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct err err;
+
+    if (argc != 3 || strcmp(argv[1], "run") != 0) {
+        (void)fprintf(stderr, "usage: %s run JOBDIR\n", argv[0]);
+        return err_exit(ERR_BAD_REQUEST);
+    }
+    const char *grace = getenv("FAKE_GRACE_MS");
+    const struct launch_steps launched = {.prepare = prepare,
+                                          .rank = train,
+                                          .ranks = count_ranks(argv[2]),
+                                          .grace_ms =
+                                              grace == NULL ? 0 : (int)strtol(grace, NULL, 10),
+                                          .version = "fake"};
+    if (launch_run(argv[2], &launched, &err) != 0) {
+        (void)fprintf(stderr, "fake_trainer: %s\n", err.text);
+        return err_exit(err.code);
+    }
+    return 0;
+}
