@@ -49,9 +49,9 @@ TESTS64 := $(wildcard tests/f64_*.c)
 BENCHES := $(wildcard tests/bench_*.c)
 
 ISA.v2     := -march=x86-64-v2
-ISA.v3     := -march=x86-64-v3
-ISA.v4     := -march=x86-64-v4 -mprefer-vector-width=512
-ISA.v4bf16 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16
+ISA.v3     := -march=x86-64-v3 -ffp-contract=fast
+ISA.v4     := -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=fast
+ISA.v4bf16 := $(ISA.v4) -mavx512bf16
 ISAS       := v2 v3 v4 v4bf16
 ISAS64     := v2 v3
 

@@ -90,8 +90,8 @@ struct kernels {
     /* LayerNorm, Ba et al. 2016 (arXiv:1607.06450): y = (x - mean) rstd w + b.
      * x, y [R,D]; w, b [D]; mean, rstd [R] real, kept for the backward pass. */
     void (*layernorm_forward)(struct queue *q, struct tensor y, struct tensor mean,
-                              struct tensor rstd, struct tensor x, struct tensor w,
-                              struct tensor b, double eps);
+                              struct tensor rstd, struct tensor x, struct tensor w, struct tensor b,
+                              double eps);
     void (*layernorm_backward)(struct queue *q, struct tensor dx, struct tensor dw,
                                struct tensor db, struct tensor dy, struct tensor x, struct tensor w,
                                const struct tensor stats[2]); /* mean, rstd */
@@ -140,8 +140,7 @@ struct kernels {
 
     /* SwiGLU, Shazeer 2020 (arXiv:2002.05202):  y = silu(g) u.  gu [R,2F] holds g | u; y [R,F]. */
     void (*swiglu_forward)(struct queue *q, struct tensor y, struct tensor gu);
-    void (*swiglu_backward)(struct queue *q, struct tensor dgu, struct tensor dy,
-                            struct tensor gu);
+    void (*swiglu_backward)(struct queue *q, struct tensor dgu, struct tensor dy, struct tensor gu);
 
     /* y = x kept or dropped; y may be x. Applied to dy the same call is the backward pass. */
     void (*dropout)(struct queue *q, struct tensor y, struct tensor x, const struct dropout *d);

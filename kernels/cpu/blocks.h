@@ -1,0 +1,20 @@
+/* blocks.h - block sizes that the CPU kernels and the workspace arithmetic must agree on. */
+#ifndef KERNELS_CPU_BLOCKS_H
+#define KERNELS_CPU_BLOCKS_H
+
+enum {
+    CPU_LANES_MAX = 16, /* reals in the widest vector of any build: padding of widths */
+
+    ATTENTION_QUERIES = 64, /* query rows of one block, side by side in vector lanes    */
+    ATTENTION_KEYS = 64,    /* key rows of one block                                    */
+    ATTENTION_VECTORS = 8,  /* per-query vectors that a pass keeps: maxima, sums, ...   */
+
+    GEMM_ROWS = 1152, /* rows, columns and depth of the blocks of the plain GEMM       */
+    GEMM_COLS = 1152, /* multiples of every register tile's height and width           */
+    GEMM_DEPTH = 384,
+    GEMM_ROWS_THREAD = 144, /* rows that one thread packs at a time                     */
+
+    COLUMN_BLOCKS = 64, /* groups of rows whose column sums are added up at the end     */
+};
+
+#endif

@@ -1,0 +1,52 @@
+/* gemm.c - matrix product of the float build: oneDNN where it is good, else the plain GEMM. */
+#include "kernels/check.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
+
+#ifndef HONE_DOUBLE
+
+static struct onednn_product product_of(struct tensor c, struct tensor a, enum trans ta,
+                                        struct tensor b, enum trans tb, float beta)
+{
+    const struct onednn_product p = {.M = tensor_rows(c),
+                                     .N = tensor_cols(c),
+                                     .K = ta == AS_IS ? tensor_cols(a) : tensor_rows(a),
+                                     .ta = ta,
+                                     .tb = tb,
+                                     .type = a.type,
+                                     .out = c.type,
+                                     .add = beta != 0.0F,
+                                     .threads = cpu_threads()};
+
+    CHECK((ta == AS_IS ? tensor_rows(a) : tensor_cols(a)) == p.M, "a has not the %lld rows of c",
+          (long long)p.M);
+    CHECK((tb == AS_IS ? tensor_cols(b) : tensor_rows(b)) == p.N, "b has not the %lld columns of c",
+          (long long)p.N);
+    CHECK((tb == AS_IS ? tensor_rows(b) : tensor_cols(b)) == p.K, "a and b do not meet at %lld",
+          (long long)p.K);
+    CHECK(a.type == b.type && (a.type == DTYPE_F32 || a.type == DTYPE_BF16) &&
+              (c.type == DTYPE_F32 || (c.type == DTYPE_BF16 && a.type == DTYPE_BF16)),
+          "%s times %s into %s", dtype_name(a.type), dtype_name(b.type), dtype_name(c.type));
+    CHECK(beta == 0.0F || beta == 1.0F, "beta %g", (double)beta);
+    return p;
+}
+
+void cpu_gemm(struct queue *q, struct tensor c, struct tensor a, enum trans ta, struct tensor b,
+              enum trans tb, float beta)
+{
+    const struct onednn_product p = product_of(c, a, ta, b, tb, beta);
+    const struct cpu_isa *isa = cpu_chosen();
+    const bool bf16 = a.type == DTYPE_BF16;
+
+    if (p.M == 0 || p.N == 0 || p.K == 0 || (bf16 && isa != &cpu_isa_v4bf16)) {
+        isa->gemm_plain(q, c, a, ta, b, tb, beta);
+    } else if (onednn_matmul(&p, q, c.data, a.data, b.data)) {
+        return;
+    } else if (bf16) {
+        isa->gemm_plain(q, c, a, ta, b, tb, beta);
+    } else {
+        onednn_sgemm(&p, c.data, a.data, b.data);
+    }
+}
+
+#endif

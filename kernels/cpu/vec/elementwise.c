@@ -1,0 +1,169 @@
+/* elementwise.c - add, dropout, conversions, zero. */
+#include "kernels/cpu/vec/ops.h"
+#include "kernels/dropout.h"
+
+void VEC(add)(struct queue *q, struct tensor y, struct tensor a, struct tensor b)
+{
+    const int64_t count = tensor_count(y), tiles = blocks_of(count, TILE);
+
+    (void)q;
+    check_any(y, count);
+    check_any(a, count);
+    check_any(b, count);
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t t = 0; t < tiles; t++) {
+        const int64_t at = t * TILE, n = smaller(TILE, count - at);
+        real yt[TILE], xt[TILE], zt[TILE];
+        const real *av = tile_read(a, at, n, xt), *bv = tile_read(b, at, n, zt);
+        real *yv = tile_open(y, at, yt);
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            yv[i] = av[i] + bv[i];
+        }
+        tile_close(y, at, n, yv);
+    }
+}
+
+/* y[i] = x[i] factor where its word is at or above the threshold, else 0. */
+static void drop_tile(real *y, const real *x, int64_t n, struct dropout_key key, uint32_t feature,
+                      uint32_t threshold, real factor)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t word = dropout_word(key, feature + (uint32_t)i);
+        y[i] = word >= threshold ? x[i] * factor : REAL(0.0);
+    }
+}
+
+void VEC(dropout)(struct queue *q, struct tensor y, struct tensor x, const struct dropout *d)
+{
+    const int64_t R = tensor_rows(x), N = tensor_cols(x);
+    const uint32_t threshold = dropout_threshold(d);
+    const real factor = (real)(1.0 / (1.0 - d->p));
+
+    (void)q;
+    CHECK(d->p >= 0.0 && d->p < 1.0 && d->S >= 1, "dropout %g over %lld", d->p, (long long)d->S);
+    check_any(y, R * N);
+    check_any(x, R * N);
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t r = 0; r < R; r++) {
+        const struct dropout_key key = dropout_row_key(d, r);
+        real yt[TILE], xt[TILE];
+        for (int64_t c = 0; c < N; c += TILE) {
+            const int64_t n = smaller(TILE, N - c), at = r * N + c;
+            real *yv = tile_open(y, at, yt);
+            drop_tile(yv, tile_read(x, at, n, xt), n, key, (uint32_t)(d->feature0 + c), threshold,
+                      factor);
+            tile_close(y, at, n, yv);
+        }
+    }
+}
+
+/* f16 to float: the exponent is moved by a multiplication, which also makes subnormals right. */
+static ALWAYS_INLINE float f16_float(uint16_t x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x8000U) << 16, rest = (uint32_t)(x & 0x7fffU);
+    const float small = bits_float(rest << 13) * 0x1p112F;
+    const float large = bits_float((rest << 13) | 0x7f800000U);
+
+    return bits_float(float_bits(rest >= 0x7c00U ? large : small) | sign);
+}
+
+/* float to f16, to nearest even. Normal results: the bits that go are rounded by an addition.
+ * Subnormal ones: adding 0.5 lets the float unit round at 2^-24. NaNs become quiet. */
+static ALWAYS_INLINE uint16_t float_f16(float x)
+{
+    const uint32_t bits = float_bits(x), sign = bits & 0x80000000U, size = bits ^ sign;
+    const uint32_t normal = (size + 0xc8000fffU + ((size >> 13) & 1U)) >> 13;
+    const uint32_t subnormal = float_bits(bits_float(size) + 0.5F) - 0x3f000000U;
+    const uint32_t special = size > 0x7f800000U ? 0x7e00U : 0x7c00U;
+    const uint32_t finite = size < 0x38800000U ? subnormal : normal;
+
+    return (uint16_t)((size >= 0x47800000U ? special : finite) | (sign >> 16));
+}
+
+#define WIDEN(type, value)                              \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+    {                                                   \
+        const type v = ((const type *)x.data + at)[i];  \
+        y[i] = value;                                   \
+    }                                                   \
+    break
+
+static void widen_f32(float *y, struct tensor x, int64_t at, int64_t n)
+{
+    switch (x.type) {
+    case DTYPE_F32: WIDEN(float, v);
+    case DTYPE_BF16: WIDEN(uint16_t, bf16_float(v));
+    case DTYPE_F16: WIDEN(uint16_t, f16_float(v));
+    case DTYPE_F64: WIDEN(double, odd_float(v));
+    case DTYPE_I32:
+    case DTYPE_I64:
+    case DTYPE_COUNT: CHECK(false, "cast from %s", dtype_name(x.type));
+    }
+}
+
+#define NARROW(type, value)                             \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+    {                                                   \
+        const float v = x[i];                           \
+        ((type *)y.data + at)[i] = value;               \
+    }                                                   \
+    break
+
+static void narrow_f32(struct tensor y, int64_t at, const float *x, int64_t n)
+{
+    switch (y.type) {
+    case DTYPE_F32: NARROW(float, v);
+    case DTYPE_BF16: NARROW(uint16_t, float_bf16(v));
+    case DTYPE_F16: NARROW(uint16_t, float_f16(v));
+    case DTYPE_F64: NARROW(double, (double)v);
+    case DTYPE_I32:
+    case DTYPE_I64:
+    case DTYPE_COUNT: CHECK(false, "cast to %s", dtype_name(y.type));
+    }
+}
+
+/* f64 to f32 rounds once, to nearest; to the half types it goes through a float rounded to odd. */
+static void cast_tile(struct tensor y, struct tensor x, int64_t at, int64_t n)
+{
+    float tile[TILE];
+
+    if (x.type == y.type) {
+        const size_t size = dtype_size(x.type), from = (size_t)at * size;
+        memcpy((char *)y.data + from, (const char *)x.data + from, (size_t)n * size);
+    } else if (x.type == DTYPE_F64 && y.type == DTYPE_F32) {
+        const double *xv = (const double *)x.data + at;
+        float *yv = (float *)y.data + at;
+        for (int64_t i = 0; i < n; i++) {
+            yv[i] = (float)xv[i];
+        }
+    } else {
+        widen_f32(tile, x, at, n);
+        narrow_f32(y, at, tile, n);
+    }
+}
+
+void VEC(cast)(struct queue *q, struct tensor y, struct tensor x)
+{
+    const int64_t count = tensor_count(x), tiles = blocks_of(count, TILE);
+
+    (void)q;
+    CHECK(tensor_count(y) == count, "cast of %lld elements to %lld", (long long)count,
+          (long long)tensor_count(y));
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t t = 0; t < tiles; t++) {
+        cast_tile(y, x, t * TILE, smaller(TILE, count - t * TILE));
+    }
+}
+
+void VEC(zero)(struct queue *q, struct tensor y)
+{
+    const int64_t bytes = (int64_t)tensor_bytes(y), block = (int64_t)1 << 18;
+
+    (void)q;
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t i = 0; i < blocks_of(bytes, block); i++) {
+        memset((char *)y.data + i * block, 0, (size_t)smaller(block, bytes - i * block));
+    }
+}

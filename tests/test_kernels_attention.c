@@ -1,0 +1,323 @@
+/* test_kernels_attention.c - attention against the unfused formula, forward, backward, decoding. */
+#include "kernels/dropout.h"
+#include "tests/kernels.h"
+
+static const struct kernels *k;
+
+struct problem {
+    struct attention_shape s;
+    struct tensor qkv, out, lse, first, dout, dqkv;
+    struct queue q;
+    const struct dropout *drop;
+};
+
+struct answer {
+    double *out, *lse, *dqkv;
+};
+
+/* `reach` > 0 is a sliding window; `document` > 0 starts a new document every so many rows. */
+static struct problem problem_of(struct attention_shape s, enum dtype type, int64_t reach,
+                                 int64_t document)
+{
+    const int64_t R = s.B * s.S, row = (s.H + 2 * s.G) * s.K;
+    struct problem p = {.s = s};
+
+    p.qkv = take_random(type, R, row, 1.5);
+    p.dout = take_random(type, R, s.H * s.K, 1);
+    p.out = take(type, R, s.H * s.K);
+    p.lse = take(DTYPE_REAL, R, s.H);
+    p.dqkv = take_random(type, R, row, 1);
+    p.first = take(DTYPE_I32, R, 1);
+    p.q = take_queue(workspace_attention(&s, type, 4));
+    for (int64_t r = 0; r < R; r++) {
+        const int64_t at = r % s.S;
+        int64_t first = reach > 0 && at >= reach ? at - reach + 1 : 0;
+        if (document > 0 && at / document * document > first) {
+            first = at / document * document;
+        }
+        set_at(p.first, r, (double)first);
+    }
+    return p;
+}
+
+/* What dropout multiplies a probability by. */
+static double factor_of(const struct problem *p, int64_t row, int64_t h, int64_t key)
+{
+    const struct dropout *d = p->drop;
+
+    if (d == NULL) {
+        return 1;
+    }
+    const struct dropout_key head =
+        dropout_head_key(dropout_row_key(d, row), (uint32_t)(d->feature0 + h));
+    const bool kept = dropout_word(head, (uint32_t)(d->pos0 + key)) >= dropout_threshold(d);
+    return kept ? 1 / (1 - d->p) : 0;
+}
+
+/* One query of one head: its probabilities, its output, and, given dout, its part of dqkv. */
+static void answer_row(const struct problem *p, const struct answer *w, const double *x,
+                       const double *dout, const int64_t row_head[2])
+{
+    const struct attention_shape s = p->s;
+    const int64_t r = row_head[0], h = row_head[1], g = h / (s.H / s.G), K = s.K;
+    const int64_t row = (s.H + 2 * s.G) * K, base = r / s.S * s.S, last = r % s.S;
+    const int64_t from = (int64_t)value_at(p->first, r);
+    const double *query = x + r * row + h * K, *dy = dout + (r * s.H + h) * K;
+    double *prob = malloc((size_t)s.S * sizeof(*prob)), max = -1e300, sum = 0, pull = 0;
+
+    for (int64_t j = from; j <= last; j++) {
+        const double *key = x + (base + j) * row + (s.H + g) * K;
+        prob[j] = 0;
+        for (int64_t d = 0; d < K; d++) {
+            prob[j] += query[d] * key[d] * s.scale;
+        }
+        max = prob[j] > max ? prob[j] : max;
+    }
+    for (int64_t j = from; j <= last; j++) {
+        prob[j] = exp(prob[j] - max);
+        sum += prob[j];
+    }
+    w->lse[r * s.H + h] = max + log(sum);
+    for (int64_t j = from; j <= last; j++) {
+        const double m = factor_of(p, r, h, j), *v = x + (base + j) * row + (s.H + s.G + g) * K;
+        prob[j] /= sum;
+        for (int64_t d = 0; d < K; d++) {
+            w->out[(r * s.H + h) * K + d] += prob[j] * m * v[d];
+            pull += prob[j] * m * v[d] * dy[d];
+        }
+    }
+    for (int64_t j = from; j <= last; j++) {
+        const int64_t key = (base + j) * row + (s.H + g) * K, value = key + s.G * K;
+        const double m = factor_of(p, r, h, j);
+        double dp = 0;
+        for (int64_t d = 0; d < K; d++) {
+            dp += m * dy[d] * x[value + d];
+            w->dqkv[value + d] += prob[j] * m * dy[d];
+        }
+        const double ds = prob[j] * (dp - pull) * s.scale;
+        for (int64_t d = 0; d < K; d++) {
+            w->dqkv[r * row + h * K + d] += ds * x[key + d];
+            w->dqkv[key + d] += ds * query[d];
+        }
+    }
+    free(prob);
+}
+
+static struct answer answer_of(const struct problem *p)
+{
+    const struct attention_shape s = p->s;
+    const int64_t R = s.B * s.S;
+    const struct answer w = {take_doubles(R * s.H * s.K), take_doubles(R * s.H),
+                             take_doubles(tensor_count(p->qkv))};
+    const double *x = doubles_of(p->qkv), *dout = doubles_of(p->dout);
+
+    for (int64_t i = 0; i < R * s.H; i++) {
+        const int64_t row_head[2] = {i / s.H, i % s.H};
+        answer_row(p, &w, x, dout, row_head);
+    }
+    return w;
+}
+
+static void run_both(struct problem *p)
+{
+    const struct tensor saved[3] = {p->out, p->lse, p->qkv};
+
+    k->attention_forward(&p->q, p->out, p->lse, p->qkv, p->first, &p->s, p->drop);
+    k->attention_backward(&p->q, p->dqkv, p->dout, saved, p->first, &p->s, p->drop);
+}
+
+static void check_problem(struct problem p)
+{
+    const struct answer w = answer_of(&p);
+    const bool rounded = p.qkv.type == DTYPE_BF16;
+
+    run_both(&p);
+    EXPECT_CLOSE(p.out, w.out, rounded ? ROUNDED : 2 * EXACT);
+    EXPECT_CLOSE(p.lse, w.lse, 2 * EXACT);
+    EXPECT_CLOSE(p.dqkv, w.dqkv, rounded ? 3 * ROUNDED : 4 * EXACT);
+    free_all();
+}
+
+static struct attention_shape shape_of(int64_t B, int64_t S, int64_t H, int64_t G, int64_t K)
+{
+    return (struct attention_shape){B, S, H, G, K, 1.0 / sqrt((double)K)};
+}
+
+static void follows_the_formula_for_odd_sizes(void)
+{
+    static const int64_t cases[][5] = {{1, 1, 1, 1, 8},    {2, 5, 3, 3, 16},   {1, 64, 2, 2, 64},
+                                       {1, 65, 2, 1, 32},  {2, 130, 1, 1, 24}, {1, 200, 4, 2, 33},
+                                       {1, 97, 1, 1, 128}, {1, 70, 6, 2, 9},   {1, 130, 1, 1, 256}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int64_t *c = cases[i];
+        kernels_cpu_threads(1 + (int)i % 4);
+        check_problem(problem_of(shape_of(c[0], c[1], c[2], c[3], c[4]), DTYPE_REAL, 0, 0));
+        check_problem(problem_of(shape_of(c[0], c[1], c[2], c[3], c[4]), DTYPE_BF16, 0, 0));
+    }
+    kernels_cpu_threads(1);
+}
+
+static void sees_only_its_window_and_document(void)
+{
+    static const int64_t reaches[][2] = {{1, 0}, {7, 0}, {100, 0}, {0, 50}, {0, 1}, {30, 77}};
+
+    for (size_t i = 0; i < sizeof(reaches) / sizeof(reaches[0]); i++) {
+        check_problem(
+            problem_of(shape_of(2, 190, 2, 1, 16), DTYPE_REAL, reaches[i][0], reaches[i][1]));
+    }
+}
+
+static void drops_by_place(void)
+{
+    const struct dropout d = {.p = 0.3,
+                              .seed = 5,
+                              .step = 2,
+                              .sample0 = 7,
+                              .pos0 = 3,
+                              .S = 100,
+                              .layer = 1,
+                              .site = 2,
+                              .feature0 = 4};
+    struct problem p = problem_of(shape_of(2, 100, 4, 2, 24), DTYPE_REAL, 60, 0);
+
+    p.drop = &d;
+    check_problem(p);
+}
+
+static void survives_large_scores(void)
+{
+    struct problem p = problem_of(shape_of(1, 80, 2, 2, 16), DTYPE_REAL, 0, 0);
+
+    for (int64_t i = 0; i < tensor_count(p.qkv); i++) {
+        set_at(p.qkv, i, value_at(p.qkv, i) * (i % (6 * 16) < 4 * 16 ? 60 : 1));
+    }
+    const struct answer w = answer_of(&p);
+    run_both(&p);
+    EXPECT_CLOSE(p.out, w.out, 1e3 * EXACT);
+    EXPECT_CLOSE(p.lse, w.lse, 2 * EXACT);
+    EXPECT_CLOSE(p.dqkv, w.dqkv, 1e3 * EXACT);
+    free_all();
+}
+
+static void does_not_depend_on_threads(void)
+{
+    struct problem p = problem_of(shape_of(2, 150, 4, 2, 40), DTYPE_REAL, 0, 0);
+
+    run_both(&p);
+    const struct tensor out = copy_of(p.out), dqkv = copy_of(p.dqkv), lse = copy_of(p.lse);
+    for (int threads = 2; threads <= 4; threads++) {
+        kernels_cpu_threads(threads);
+        run_both(&p);
+        EXPECT(same_bytes(out, p.out) && same_bytes(lse, p.lse) && same_bytes(dqkv, p.dqkv));
+    }
+    kernels_cpu_threads(1);
+    free_all();
+}
+
+static void a_query_that_is_not_a_number_spoils_its_row_only(void)
+{
+    struct problem p = problem_of(shape_of(1, 80, 1, 1, 16), DTYPE_REAL, 0, 0);
+
+    set_at(p.qkv, 40 * 48 + 3, (double)NAN);
+    k->attention_forward(&p.q, p.out, p.lse, p.qkv, p.first, &p.s, NULL);
+    for (int64_t i = 0; i < 80 * 16; i++) {
+        EXPECT((value_at(p.out, i) != value_at(p.out, i)) == (i / 16 == 40));
+    }
+    free_all();
+}
+
+/* Decoding one token at a time gives the rows of the forward pass. */
+static void check_decoding(struct attention_shape s, enum dtype type, int64_t window)
+{
+    struct problem p = problem_of(s, type, window, 0);
+    const struct attention_shape capacity = {s.B, s.S + 3, s.H, s.G, s.K, s.scale};
+    const struct tensor cache[2] = {take_random(type, s.B * (s.S + 3), s.G * s.K, 9),
+                                    take_random(type, s.B * (s.S + 3), s.G * s.K, 9)};
+    const struct tensor row = take(type, s.B, (s.H + 2 * s.G) * s.K), pos = take(DTYPE_I32, s.B, 1);
+    const struct tensor out = take(type, s.B, s.H * s.K);
+    const size_t bytes = tensor_bytes(row) / (size_t)s.B, wide = tensor_bytes(out) / (size_t)s.B;
+    struct queue q = take_queue(workspace_attention(&capacity, type, 4));
+
+    k->attention_forward(&p.q, p.out, p.lse, p.qkv, p.first, &s, NULL);
+    for (int64_t t = 0; t < s.S; t++) {
+        for (int64_t b = 0; b < s.B; b++) {
+            memcpy((char *)row.data + (size_t)b * bytes,
+                   (const char *)p.qkv.data + (size_t)(b * s.S + t) * bytes, bytes);
+            set_at(pos, b, (double)t);
+        }
+        k->attention_decode(&q, out, cache, row, pos, window, &capacity);
+        for (int64_t b = 0; b < s.B; b++) {
+            const struct tensor got = tensor_slice(out, b, 1);
+            const struct tensor want = tensor_slice(p.out, b * s.S + t, 1);
+            CHECK(tensor_bytes(want) == wide, "rows of %zu bytes", wide);
+            EXPECT_CLOSE(got, doubles_of(want), type == DTYPE_BF16 ? 2 * ROUNDED : 4 * EXACT);
+            taken_count--;
+            free(taken[taken_count]);
+        }
+    }
+    free_all();
+}
+
+static void decodes_what_the_forward_pass_computes(void)
+{
+    kernels_cpu_threads(2);
+    check_decoding(shape_of(2, 90, 4, 2, 17), DTYPE_REAL, 0);
+    check_decoding(shape_of(1, 70, 3, 1, 64), DTYPE_REAL, 20);
+    check_decoding(shape_of(2, 70, 2, 2, 32), DTYPE_BF16, 0);
+    kernels_cpu_threads(1);
+}
+
+#ifdef HONE_DOUBLE
+/* The loss sum(out dout) moved by a small step in one element of qkv. */
+static double moved_loss(struct problem *p, int64_t i, double step)
+{
+    const double old = value_at(p->qkv, i);
+    double loss = 0;
+
+    set_at(p->qkv, i, old + step);
+    k->attention_forward(&p->q, p->out, p->lse, p->qkv, p->first, &p->s, p->drop);
+    set_at(p->qkv, i, old);
+    for (int64_t j = 0; j < tensor_count(p->out); j++) {
+        loss += value_at(p->out, j) * value_at(p->dout, j);
+    }
+    return loss;
+}
+
+static void gradients_are_finite_differences(void)
+{
+    const struct dropout d = {.p = 0.25, .seed = 9, .S = 70};
+
+    for (int drop = 0; drop < 2; drop++) {
+        struct problem p = problem_of(shape_of(1, 70, 4, 2, 10), DTYPE_REAL, 50, 0);
+        p.drop = drop != 0 ? &d : NULL;
+        run_both(&p);
+        for (int64_t i = 0; i < tensor_count(p.qkv); i += 37) {
+            const double step = 1e-5;
+            const double slope = (moved_loss(&p, i, step) - moved_loss(&p, i, -step)) / (2 * step);
+            EXPECT_NEAR(value_at(p.dqkv, i), slope, 1e-7);
+        }
+        free_all();
+    }
+}
+#endif
+
+static void run_tests(const struct kernels *table)
+{
+    k = table;
+    RUN(follows_the_formula_for_odd_sizes);
+    RUN(sees_only_its_window_and_document);
+    RUN(drops_by_place);
+    RUN(survives_large_scores);
+    RUN(does_not_depend_on_threads);
+    RUN(a_query_that_is_not_a_number_spoils_its_row_only);
+    RUN(decodes_what_the_forward_pass_computes);
+#ifdef HONE_DOUBLE
+    RUN(gradients_are_finite_differences);
+#endif
+}
+
+int main(void)
+{
+    return run_on_every_isa(run_tests);
+}
