@@ -66,7 +66,7 @@ PROGRAMS := $(if $(wildcard trainer/main.c),$B/hone-train) $(if $(wildcard serve
 .PHONY: all demo test check-all lint analyze format clean programs tests
 .DELETE_ON_ERROR:
 .SECONDARY:
-all: $(PROGRAMS)
+all: $(PROGRAMS) web/vendor/uPlot.esm.js
 
 $O/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -110,6 +110,13 @@ $B/honed: $O/server/main.c.o $O/server.a $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 $B/hone: $O/server/cli/main.c.o $O/cli.a $O/trainer.a
 	$(call link,-lcurl -ljansson -lnettle -lm -pthread)
+
+# uPlot draws the page's charts; without npm or network the page draws plain lines.
+PLOTTER := node_modules/uplot/dist/
+web/vendor/uPlot.esm.js: package-lock.json
+	$(Q)if [ -d $(PLOTTER) ] || npm ci --omit=dev --fetch-retries=0 >/dev/null 2>&1; then \
+	    mkdir -p $(@D) && cp $(PLOTTER)uPlot.esm.js $(PLOTTER)uPlot.min.css $(PLOTTER)../LICENSE $(@D)/; \
+	else echo "NOTE  no uPlot (npm or network is missing): the page draws plain lines"; fi
 
 # Tests: one program per file, so that a crash in one hides nothing in another.
 $B/tests/test_%: $O/tests/test_%.c.o $O/server.a $O/trainer.a $O/kernels.a

@@ -1,0 +1,144 @@
+// checkpoints.js - a job's checkpoints: when, how large, their hash, and every file to download.
+import { copyButton, h } from './dom.js';
+import { formatBytes, formatInteger, formatTime } from './strings.js';
+
+function fileRow(file, checkpoint) {
+  const path = `/v1/jobs/${encodeURIComponent(checkpoint.job)}/checkpoints/${checkpoint.step}/`;
+  // Only an address of this server is followed, whatever the reply says.
+  const url =
+    typeof file.url === 'string' && file.url.startsWith('/v1/')
+      ? file.url
+      : path + encodeURIComponent(file.name);
+  return h(
+    'tr',
+    {},
+    h(
+      'th',
+      { scope: 'row' },
+      h('a', { href: url, download: file.name.split('/').pop() }, file.name),
+    ),
+    h('td', {}, formatBytes(file.bytes)),
+    h('td', {}, hash(file.sha256)),
+  );
+}
+
+function hash(sha256) {
+  return sha256
+    ? h(
+        'span',
+        { class: 'hash' },
+        h('code', { title: sha256 }, `${sha256.slice(0, 12)}…`),
+        copyButton('copy.hash', () => sha256, 'copy.hash_label'),
+      )
+    : '–';
+}
+
+export class Checkpoints {
+  constructor() {
+    this.list = []; // oldest first
+    this.job = null;
+    this.opened = new Map(); // step -> whether the reader opened or closed it
+    this.holder = h('div');
+    this.node = h(
+      'section',
+      { class: 'card', 'aria-labelledby': 'checkpoints-title' },
+      h(
+        'div',
+        { class: 'card-head' },
+        h('h2', { id: 'checkpoints-title', t: 'checkpoints.title' }),
+      ),
+      this.holder,
+    );
+  }
+
+  load(list, job) {
+    this.list = [...list].sort((a, b) => a.step - b.step);
+    this.job = job;
+    this.paint();
+  }
+
+  paint() {
+    if (this.list.length === 0) {
+      this.holder.replaceChildren(h('p', { class: 'empty', t: 'checkpoints.empty' }));
+      return;
+    }
+    this.holder.replaceChildren(
+      ...[...this.list].reverse().map((checkpoint, i) => this.item(checkpoint, i === 0)),
+    );
+  }
+
+  item(checkpoint, isLast) {
+    const { step } = checkpoint;
+    const marks = [
+      isLast &&
+        h('span', {
+          class: 'mark',
+          t: checkpoint.final ? 'checkpoints.final' : 'checkpoints.last',
+        }),
+    ];
+    const details = h(
+      'details',
+      { class: 'checkpoint', open: this.opened.get(step) ?? (isLast && checkpoint.final) },
+      h(
+        'summary',
+        {},
+        h(
+          'span',
+          { class: 'grow' },
+          h('strong', { t: ['checkpoints.step', { step: formatInteger(step) }] }),
+          ' ',
+          marks,
+        ),
+        h(
+          'span',
+          { class: 'hint' },
+          `${formatTime(checkpoint.created_at)} · ${formatBytes(checkpoint.bytes)}`,
+        ),
+      ),
+      h(
+        'p',
+        { class: 'hint' },
+        h('span', { t: 'checkpoints.manifest' }),
+        ' ',
+        hash(checkpoint.sha256),
+      ),
+      h(
+        'div',
+        { class: 'table-scroll' },
+        h(
+          'table',
+          { class: 'files' },
+          h(
+            'thead',
+            {},
+            h(
+              'tr',
+              {},
+              ['checkpoints.file', 'checkpoints.size', 'checkpoints.sha256'].map((key) =>
+                h('th', { scope: 'col', t: key }),
+              ),
+            ),
+          ),
+          h(
+            'tbody',
+            {},
+            (checkpoint.files ?? []).map((file) => fileRow(file, checkpoint)),
+          ),
+        ),
+      ),
+      h(
+        'p',
+        { class: 'hint' },
+        h('span', { t: 'checkpoints.continue' }),
+        ' ',
+        h('code', {}, `${this.job.id}:${step}`),
+        ' ',
+        copyButton('copy.copy', () => `${this.job.id}:${step}`, 'copy.model_label'),
+      ),
+    );
+    details
+      .querySelector('summary')
+      .addEventListener('click', () => this.opened.set(step, !details.open));
+    return details;
+  }
+}

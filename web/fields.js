@@ -1,0 +1,190 @@
+// fields.js - form fields made from the schema of a job request (trainer/spec.def, by /openapi.json).
+import { get } from './api.js';
+import { h, newId, setText } from './dom.js';
+import { formatReal, has, t } from './strings.js';
+
+// Under Advanced, in these groups; a field that no group names comes last, so none is ever missing.
+export const GROUPS = [
+  [
+    'text',
+    [
+      'validation_file',
+      'validation_fraction',
+      'tokenizer',
+      'tokenizer_vocab_size',
+      'n_epochs',
+      'data_workers',
+    ],
+  ],
+  [
+    'rate',
+    ['min_learning_rate', 'lr_schedule', 'warmup_steps', 'wsd_decay_steps', 'wsd_decay_style'],
+  ],
+  ['optimizer', ['weight_decay', 'adam_beta1', 'adam_beta2', 'adam_eps', 'clip_grad', 'dropout']],
+  ['machine', ['precision', 'micro_batch_size', 'recompute', 'threads', 'seed']],
+  ['saving', ['log_interval', 'eval_interval', 'save_interval', 'keep_checkpoints']],
+];
+
+// {field: {type, default, minimum, maximum, enum, description}} in the order of spec.def.
+export async function fetchSchema() {
+  const document = await get('/openapi.json');
+  const { schema } = document.paths['/v1/jobs'].post.requestBody.content['application/json'];
+  const named = schema.$ref
+    ?.split('/')
+    .slice(1)
+    .reduce((part, name) => part[name], document);
+  return (named ?? schema).properties;
+}
+
+const typeOf = (row) =>
+  Array.isArray(row.type) ? row.type.find((type) => type !== 'null') : row.type;
+
+// What an empty field stands for: the default, or "decided by Hone" where the default is out of range.
+function presetText(row) {
+  if (row.default === undefined || row.default === null || row.default === '') {
+    return '';
+  }
+  if (typeof row.default === 'number' && row.minimum !== undefined && row.default < row.minimum) {
+    return t('form.auto');
+  }
+  return typeof row.default === 'number' ? formatReal(row.default) : String(row.default);
+}
+
+function makeInput(row, id) {
+  const type = typeOf(row);
+  if (row.enum) {
+    const first = h('option', {
+      value: '',
+      t: ['form.default', { value: String(row.default ?? '') }],
+    });
+    return h(
+      'select',
+      { id },
+      first,
+      row.enum.map((word) => h('option', { value: word }, word)),
+    );
+  }
+  if (type === 'integer' || type === 'number') {
+    return h('input', {
+      id,
+      type: 'number',
+      step: type === 'integer' ? '1' : 'any',
+      min: row.minimum,
+      max: row.maximum,
+      inputmode: type === 'integer' ? 'numeric' : 'decimal',
+    });
+  }
+  if (type === 'object') {
+    return h('textarea', { id, rows: 8, spellcheck: 'false', class: 'code' });
+  }
+  return h('input', {
+    id,
+    type: 'text',
+    maxlength: row.maxLength,
+    autocomplete: 'off',
+    spellcheck: 'false',
+  });
+}
+
+// One labelled field. `input` may be given (a select of files); else it is made from the schema's row.
+export class Field {
+  constructor(name, row, input) {
+    this.name = name;
+    this.row = row;
+    this.type = typeOf(row);
+    this.id = input?.id || newId('field');
+    this.input = input ?? makeInput(row, this.id);
+    this.input.id = this.id;
+    this.input.setAttribute('name', name);
+    this.problem = h('p', { class: 'problem', id: `${this.id}-problem`, hidden: true });
+    this.help = h('p', { class: 'hint', id: `${this.id}-help` });
+    this.input.setAttribute('aria-describedby', `${this.id}-help ${this.id}-problem`);
+    this.label = h('label', { for: this.id });
+    this.node = h(
+      'div',
+      { class: 'field', 'data-field': name },
+      this.label,
+      this.input,
+      this.problem,
+      this.help,
+    );
+    this.input.addEventListener('input', () => this.setProblem(''));
+    this.language();
+  }
+
+  language() {
+    const { name, row } = this;
+    setText(this.label, has(`field.${name}`) ? t(`field.${name}`) : name);
+    setText(this.help, has(`help.${name}`) ? t(`help.${name}`) : (row.description ?? ''));
+    if (this.input.localName === 'input') {
+      this.input.placeholder = presetText(row);
+    }
+  }
+
+  setProblem(text) {
+    setText(this.problem, text);
+    this.problem.hidden = text === '';
+    if (text) {
+      this.input.setAttribute('aria-invalid', 'true');
+    } else {
+      this.input.removeAttribute('aria-invalid');
+    }
+  }
+
+  // The value for a request, undefined when empty. Throws a sentence when it can't be one.
+  value() {
+    if (this.input.validity?.badInput) {
+      throw new Error(t('form.not_a_number'));
+    }
+    const text = this.input.value.trim();
+    if (text === '') {
+      return undefined;
+    }
+    if (this.type === 'object') {
+      return parseObject(text);
+    }
+    if (this.type !== 'integer' && this.type !== 'number') {
+      return text;
+    }
+    const number = Number(text);
+    const { minimum: low, maximum: high } = this.row;
+    if ((low !== undefined && number < low) || (high !== undefined && number > high)) {
+      throw new Error(t('form.out_of_range', { low: formatReal(low), high: formatReal(high) }));
+    }
+    if (this.type === 'integer' && !Number.isInteger(number)) {
+      throw new Error(t('form.not_whole'));
+    }
+    return number;
+  }
+
+  set(value) {
+    const text =
+      value === undefined || value === null
+        ? ''
+        : typeof value === 'object'
+          ? JSON.stringify(value, null, 2)
+          : String(value);
+    if (
+      this.input.localName === 'select' &&
+      text &&
+      ![...this.input.options].some((option) => option.value === text)
+    ) {
+      this.input.append(h('option', { value: text }, text));
+    }
+    this.input.value = text;
+    this.setProblem('');
+  }
+}
+
+function parseObject(text) {
+  let value = null;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new Error(t('form.not_json', { message: error.message }));
+  }
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+    throw new Error(t('form.not_an_object'));
+  }
+  return value;
+}
