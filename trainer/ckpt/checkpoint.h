@@ -22,6 +22,7 @@
 #include "trainer/base/err.h"
 #include "trainer/base/io.h"
 #include "trainer/base/sha256.h"
+#include "trainer/ckpt/manifest.h"
 
 /* A complete checkpoint. */
 struct checkpoint {
@@ -47,10 +48,10 @@ int checkpoint_begin(struct checkpoint_save **out, const char *jobdir, int64_t s
 /* The folder to write files into; borrowed until commit or abort. */
 const char *checkpoint_save_dir(const struct checkpoint_save *s);
 
-/* Tell the hash of a file that is written and synced already (writer_files), so that commit need
- * not read it. Errors: NO_MEMORY. */
-int checkpoint_file_hashed(struct checkpoint_save *s, const char *name, uint64_t bytes,
-                           const char *sha256, struct err *err);
+/* Tell the hashes of files that are written and synced already (writer_files), so that commit need
+ * not read them. Errors: NO_MEMORY. */
+int checkpoint_files_hashed(struct checkpoint_save *s, const struct manifest_file *files, int count,
+                            struct err *err);
 
 /* Complete the checkpoint and free s, also on failure; a failed one is removed and older ones are
  * as before. With `verify`, every file is read again and compared with its hash before the rename.

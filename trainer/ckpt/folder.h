@@ -22,7 +22,7 @@ int safetensors_folder_open_fd(struct safetensors_folder **out, int dir_fd, cons
                                struct err *err);
 void safetensors_folder_close(struct safetensors_folder *f);
 
-/* Tensors of all shards: shard after shard, each in the order of its data; by name, NULL when
+/* Tensors of all shards by number, in the order of their names; by name, NULL when
  * there is none. Borrowed until close. */
 int64_t safetensors_folder_count(const struct safetensors_folder *f);
 const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *f, int64_t i);

@@ -17,20 +17,13 @@
 
 #include "kernels/tensor.h"
 #include "trainer/base/err.h"
-#include "trainer/base/sha256.h"
+#include "trainer/ckpt/manifest.h"
 #include "trainer/ckpt/rectangle.h"
 #include "trainer/ckpt/safetensors.h"
 
 static const uint64_t WRITER_SHARD_BYTES = UINT64_C(5000000000); /* "5GB", the usual shard */
 
 struct writer;
-
-/* A file that was written. */
-struct written_file {
-    char name[256];
-    uint64_t bytes;
-    char sha256[SHA256_TEXT];
-};
 
 /* Files go to the folder `dir`, which exists. Errors: NO_MEMORY, IO (path too long). */
 int writer_new(struct writer **out, const char *dir, const char *stem, uint64_t shard_bytes,
@@ -44,7 +37,7 @@ void writer_free(struct writer *w);
 int writer_metadata(struct writer *w, const char *key, const char *value, struct err *err);
 
 /* A tensor of the given shape, numbered from 0 in the order of the calls. CHECKs that the name is
- * new, UTF-8 and not __metadata__. Errors: NO_MEMORY. */
+ * new and not __metadata__. Errors: NO_MEMORY. */
 int writer_declare(struct writer *w, const char *name, enum st_dtype dtype, int dims,
                    const int64_t *shape, struct err *err);
 
@@ -68,6 +61,6 @@ int writer_put_bytes(struct writer *w, const void *bytes, size_t n, struct err *
 int writer_finish(struct writer *w, struct err *err);
 
 /* After writer_finish: the files, the index last; borrowed until writer_free. */
-const struct written_file *writer_files(const struct writer *w, int *count);
+const struct manifest_file *writer_files(const struct writer *w, int *count);
 
 #endif
