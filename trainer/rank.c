@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "trainer/ckpt/state.h"
 #include "trainer/rates.h"
 #include "trainer/save.h"
 #include "trainer/signals.h"

@@ -253,10 +253,8 @@ static int write_file(const struct model *m, struct checkpoint_save *save, const
                    from == PART_WEIGHT ? WRITER_SHARD_BYTES : whole, err));
     int rc = write_values(m, w, from, to, err);
     if (rc == 0) {
-        const struct written_file *f = writer_files(w, &files);
-        for (int i = 0; rc == 0 && i < files; i++) {
-            rc = checkpoint_file_hashed(save, f[i].name, f[i].bytes, f[i].sha256, err);
-        }
+        const struct manifest_file *written = writer_files(w, &files);
+        rc = checkpoint_files_hashed(save, written, files, err);
     }
     writer_free(w);
     return rc;
