@@ -56,12 +56,14 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
     const struct data_set shape = {.S = sizes.sequence};
     const struct data_reader_options reader = {.count = s->global_batch_size,
                                                .workers = (int)s->data_workers};
+    /* The rows of an evaluation: four arrays of i32 (data.h). */
+    const size_t evaluation = (size_t)(s->global_batch_size * sizes.sequence) * 4 * sizeof(int32_t);
     TRY(model_new(&m, &d, err));
     model_plan(m, &lo);
     model_free(m);
 
     *out = (struct plan){.arenas = layout_bytes(&lo),
-                         .reader = data_reader_bytes(&shape, &reader),
+                         .reader = data_reader_bytes(&shape, &reader) + evaluation,
                          .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
                          .parameters = params_count(a),
                          .fingerprint = lo.fingerprint};

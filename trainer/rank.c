@@ -179,6 +179,7 @@ static int open_run(struct run *r, struct err *err)
                                                 .total = r->in.total_samples,
                                                 .workers = (int)r->spec->data_workers};
     TRY(data_reader_open(&r->reader, &r->in.training, &options, err));
+    TRY(save_try(&r->engine, r->job, err));
     send_ready(r, &plan);
     if (r->in.sizes.sequence > r->in.arch.positions) {
         events_warning(r->events,

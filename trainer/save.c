@@ -61,18 +61,41 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
     return write_json(dir, "trainer.json", trainer_json(job, in, at), err);
 }
 
+static int check_room(const struct engine *e, const struct job_folder *job, struct err *err)
+{
+    const uint64_t need = state_bytes(e->model);
+    uint64_t room = 0;
+
+    TRY(io_free_bytes(job->dir, &room, err));
+    if (room < need) {
+        return FAIL(err, ERR_DISK_FULL,
+                    "a checkpoint needs %.1f MB and the disk has only %.1f MB left",
+                    (double)need / 1e6, (double)room / 1e6);
+    }
+    return 0;
+}
+
+int save_try(const struct engine *e, const struct job_folder *job, struct err *err)
+{
+    struct checkpoint_save *save = NULL;
+    char path[IO_PATH_MAX];
+
+    TRY(check_room(e, job, err));
+    TRY(checkpoint_begin(&save, job->dir, 0, err));
+    int rc = io_join(path, sizeof path, checkpoint_save_dir(save), "trial", err);
+    if (rc == 0) {
+        rc = io_write_file(path, "trial", 5, err);
+    }
+    checkpoint_abort(save);
+    return rc;
+}
+
 int save_checkpoint(const struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err)
 {
     struct checkpoint_save *save = NULL;
-    uint64_t room = 0;
 
-    TRY(io_free_bytes(job->dir, &room, err));
-    if (room < state_bytes(e->model)) {
-        return FAIL(err, ERR_DISK_FULL,
-                    "the checkpoint of step %lld needs %.1f MB and the disk has %.1f MB left",
-                    (long long)at->step, (double)state_bytes(e->model) / 1e6, (double)room / 1e6);
-    }
+    TRY(check_room(e, job, err));
     TRY(checkpoint_begin(&save, job->dir, at->step, err));
     const int rc = fill(e, job, in, at, save, err);
     if (rc != 0) {

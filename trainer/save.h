@@ -23,6 +23,10 @@ struct progress {
 int save_checkpoint(const struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err);
 
+/* Whether a checkpoint could be written now: room on the disk, and a folder that takes files. Asked before
+ * the first step, so that a run does not fail at its end. Errors: DISK_FULL, IO, NO_MEMORY. */
+int save_try(const struct engine *e, const struct job_folder *job, struct err *err);
+
 /* Load weights, optimizer state and progress from a checkpoint of this job. Errors: BAD_FILE (also when the
  * data or the order of samples is not what the checkpoint was made with), NO_MODEL, IO, NO_MEMORY. */
 int save_resume(const struct engine *e, const struct job_folder *job, const struct inputs *in,
