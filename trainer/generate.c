@@ -140,10 +140,19 @@ static bool ends_text(const struct generator *g, int32_t id)
     return tokenizer_stops(g->tokenizer, id) || (g->arch.eos >= 0 && id == g->arch.eos);
 }
 
-static int emit(const struct generation *what, const char *text, size_t bytes, bool *go_on)
+static bool emit(const struct generation *what, const char *text, size_t bytes)
 {
-    if (bytes > 0) {
-        *go_on = what->put(what->context, text, bytes);
+    return bytes == 0 || what->put(what->context, text, bytes);
+}
+
+/* The decoder must have seen the prompt: whether a space starts the next word depends on it. */
+static int decode_prompt(struct generator *g, const struct token_list *ids, struct err *err)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < ids->count; i++) {
+        TRY(decoder_put(g->decoder, ids->ids[i], &text, &bytes, err));
     }
     return 0;
 }
@@ -156,22 +165,22 @@ static int continue_text(struct generator *g, const struct generation *what, con
     bool go_on = true;
 
     while (go_on && out->tokens < what->max_tokens) {
-        const int32_t id =
-            sampler_next(g->sampler, logits, g->arch.V, &what->sampling, g->place);
+        const int32_t id = sampler_next(g->sampler, logits, g->arch.V, &what->sampling, g->place);
         if (ends_text(g, id)) {
             out->stopped = true;
             break;
         }
         out->tokens++;
         TRY(decoder_put(g->decoder, id, &text, &bytes, err));
-        TRY(emit(what, text, bytes, &go_on));
+        go_on = emit(what, text, bytes);
         if (g->place == g->engine.model->d.S) {
             break;
         }
         logits = feed(g, &id, 1);
     }
     TRY(decoder_end(g->decoder, &text, &bytes, err));
-    return go_on ? emit(what, text, bytes, &go_on) : 0;
+    (void)(go_on && emit(what, text, bytes));
+    return 0;
 }
 
 int generator_run(struct generator *g, const struct generation *what, struct generated *out,
@@ -187,7 +196,10 @@ int generator_run(struct generator *g, const struct generation *what, struct gen
         const real *logits = feed(g, ids.ids, (int64_t)ids.count);
         out->prompt_tokens = (int64_t)ids.count;
         out->prompt_seconds = now() - start;
-        rc = continue_text(g, what, logits, out, err);
+        rc = decode_prompt(g, &ids, err);
+        if (rc == 0) {
+            rc = continue_text(g, what, logits, out, err);
+        }
         out->seconds = now() - start - out->prompt_seconds;
     }
     token_list_free(&ids);

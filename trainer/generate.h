@@ -12,9 +12,9 @@ struct generator;
 
 struct generator_options {
     int threads;
-    enum dtype type;      /* DTYPE_REAL or DTYPE_BF16                       */
-    int64_t positions;    /* longest text in tokens; 0: as the model allows, at most 2048 */
-    const char *isa;      /* as in HONE_ISA; "" for the best                */
+    enum dtype type;   /* DTYPE_REAL or DTYPE_BF16                       */
+    int64_t positions; /* longest text in tokens; 0: as the model allows, at most 2048 */
+    const char *isa;   /* as in HONE_ISA; "" for the best                */
 };
 
 /* Load a Hugging Face folder. Errors: NO_MODEL, BAD_FILE, NOT_FOUND, IO, NO_MEMORY, BAD_SPEC. */
@@ -40,8 +40,5 @@ struct generated {
 /* Errors: BAD_REQUEST (the prompt is not UTF-8, is empty where the model has no start token, or too long), NO_MEMORY. */
 int generator_run(struct generator *g, const struct generation *what, struct generated *out,
                   struct err *err);
-
-/* `hone-train generate MODELDIR --prompt TEXT ...`; returns the exit status. */
-int generate_main(int argc, char **argv);
 
 #endif

@@ -62,7 +62,8 @@ static int32_t most_likely(const real *logits, int64_t vocab)
 /* splitmix64 (Steele, Lea, Flood 2014) of seed and place, as a number in [0, 1). */
 static double uniform(uint64_t seed, int64_t place)
 {
-    uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)place * UINT64_C(0xd1b54a32d192ed03);
+    uint64_t x =
+        seed * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)place * UINT64_C(0xd1b54a32d192ed03);
 
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);

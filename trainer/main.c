@@ -1,0 +1,39 @@
+/* main.c - hone-train: picks the subcommand. */
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/commands.h"
+#include "trainer/tokenize.h"
+#include "trainer/version.h"
+
+static const struct {
+    const char *name;
+    int (*call)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"run", command_run, "JOBDIR: run the job in a folder to its end"},
+    {"plan", command_plan, "SPEC.json: the memory that a request needs"},
+    {"tokenize", tokenize_main, "TOKENIZER FILE: token ids of a text, or learn a tokenizer"},
+    {"generate", command_generate, "MODELDIR --prompt TEXT: continue a text"},
+    {"bench", command_bench, "speed of a training step against this machine's peak"},
+};
+
+int main(int argc, char **argv)
+{
+    const size_t count = sizeof commands / sizeof commands[0];
+
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("hone-train %s\n", HONE_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; argc > 1 && i < count; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].call(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr, "usage: hone-train COMMAND ...\n");
+    for (size_t i = 0; i < count; i++) {
+        fprintf(stderr, "  %-9s %s\n", commands[i].name, commands[i].help);
+    }
+    return 64;
+}
