@@ -153,7 +153,7 @@ static double golden_error(const struct golden *g, struct safetensors *st, const
           "%s", err.text);
     for (int64_t i = 0; i < p.rows * p.cols; i++) {
         const double x = (double)((const real *)mine.data)[i];
-        apart = isfinite(x) ? fmax(apart, fabs(x - theirs[i])) : INFINITY;
+        apart = isfinite(x) ? fmax(apart, fabs(x - theirs[i])) : HUGE_VAL;
         largest = fmax(largest, fabs(theirs[i]));
         *most = fmax(*most, fabs(x));
     }
@@ -192,7 +192,7 @@ static double golden_compare(const struct golden *g, const char *file, bool weig
 static double golden_moved(const struct golden *g)
 {
     struct safetensors *st = golden_file(g, "model.safetensors");
-    double least = INFINITY, most = 0.0;
+    double least = HUGE_VAL, most = 0.0;
 
     for (int i = 0; i < g->engine.model->weight_count; i++) {
         const struct weight *w = &g->engine.model->weights[i];
