@@ -1,0 +1,333 @@
+/* load.c - tokenizer.json to the parts of a tokenizer. The file is hostile: every type is checked. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/tokenizer/load_steps.h"
+
+enum { SEQUENCES_MAX = 16 }; /* nesting of Sequence */
+
+int load_string(const json_t *object, const char *key, const char **s, size_t *n, struct err *err)
+{
+    const json_t *v = json_object_get(object, key);
+
+    if (!json_is_string(v)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: '%s' is not a string", key);
+    }
+    *s = json_string_value(v);
+    *n = json_string_length(v);
+    return 0;
+}
+
+int load_flag(const json_t *object, const char *key, bool preset, bool *out, struct err *err)
+{
+    const json_t *v = json_object_get(object, key);
+
+    if (v == NULL || json_is_null(v)) {
+        *out = preset;
+        return 0;
+    }
+    if (!json_is_boolean(v)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: '%s' is not true or false", key);
+    }
+    *out = json_is_true(v);
+    return 0;
+}
+
+int load_type(const json_t *component, const char *role, const char **type, struct err *err)
+{
+    if (!json_is_object(component)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: a %s is not an object", role);
+    }
+    *type = json_string_value(json_object_get(component, "type"));
+    if (*type == NULL) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: a %s has no type", role);
+    }
+    return 0;
+}
+
+int load_unknown(const char *role, const char *type, struct err *err)
+{
+    return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the %s '%s' is not supported", role,
+                text_excerpt(type, strlen(type)).at);
+}
+
+int load_sequence(const json_t *component, const char *key, const char *role, int depth,
+                  load_component *each, struct tokenizer *t, struct err *err)
+{
+    const json_t *list = json_object_get(component, key), *item;
+    size_t i;
+
+    if (!json_is_array(list)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: a Sequence of %ss has no list '%s'", role,
+                    key);
+    }
+    if (depth == SEQUENCES_MAX) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: %ss are nested more than %d deep", role,
+                    SEQUENCES_MAX);
+    }
+    json_array_foreach(list, i, item)
+    {
+        TRY(each(t, item, depth + 1, err));
+    }
+    return 0;
+}
+
+static int load_optional_string(const json_t *object, const char *key, struct text *out,
+                                bool *given, struct err *err)
+{
+    const json_t *v = json_object_get(object, key);
+
+    *given = v != NULL && !json_is_null(v);
+    if (!*given) {
+        return 0;
+    }
+    if (!json_is_string(v)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: '%s' is not a string", key);
+    }
+    return text_put(out, json_string_value(v), json_string_length(v), err);
+}
+
+static int load_vocab(struct bpe *m, const json_t *vocab, struct err *err)
+{
+    const char *token;
+    json_t *id;
+
+    if (!json_is_object(vocab)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no object 'vocab'");
+    }
+    /* The iteration macro takes a pointer to a mutable object but changes nothing. */
+    json_t *object = json_incref((json_t *)(uintptr_t)vocab);
+    int rc = 0;
+    json_object_foreach(object, token, id)
+    {
+        if (!json_is_integer(id)) {
+            rc = FAIL(err, ERR_BAD_FILE, "tokenizer.json: the id of token '%s' is not an integer",
+                      text_excerpt(token, strlen(token)).at);
+        } else {
+            rc = vocab_put(&m->vocab, token, strlen(token), json_integer_value(id), err);
+        }
+        if (rc != 0) {
+            break;
+        }
+    }
+    json_decref(object);
+    return rc;
+}
+
+static int load_merge(struct bpe *m, const json_t *merge, size_t i, struct err *err)
+{
+    if (json_is_string(merge)) {
+        const char *s = json_string_value(merge);
+        const size_t n = json_string_length(merge);
+        const char *space = memchr(s, ' ', n);
+        if (n >= 8 && memcmp(s, "#version", 8) == 0) {
+            return 0;
+        }
+        if (space != NULL && memchr(space + 1, ' ', n - (size_t)(space - s) - 1) == NULL) {
+            return bpe_put_merge(m, s, (size_t)(space - s), space + 1, n - (size_t)(space - s) - 1,
+                                 err);
+        }
+    } else if (json_array_size(merge) == 2) {
+        const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
+        if (json_is_string(a) && json_is_string(b)) {
+            return bpe_put_merge(m, json_string_value(a), json_string_length(a),
+                                 json_string_value(b), json_string_length(b), err);
+        }
+    }
+    return FAIL(err, ERR_BAD_FILE, "tokenizer.json: merge %zu is not a pair of tokens", i + 1);
+}
+
+static int load_model(struct tokenizer *t, const json_t *model, struct err *err)
+{
+    struct bpe *m = &t->model;
+    const json_t *type = json_object_get(model, "type"), *merges, *merge,
+                 *dropout = json_object_get(model, "dropout");
+    bool given;
+    size_t i;
+
+    if (!json_is_object(model)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json has no object 'model'");
+    }
+    if (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "BPE") != 0)) {
+        return load_unknown("model", json_is_string(type) ? json_string_value(type) : "?", err);
+    }
+    if (json_number_value(dropout) != 0.0) {
+        return load_unknown("model option", "dropout", err);
+    }
+    TRY(load_optional_string(model, "unk_token", &m->unk, &m->has_unk, err));
+    TRY(load_optional_string(model, "continuing_subword_prefix", &m->prefix, &given, err));
+    TRY(load_optional_string(model, "end_of_word_suffix", &m->suffix, &given, err));
+    TRY(load_flag(model, "fuse_unk", false, &m->fuse_unk, err));
+    TRY(load_flag(model, "byte_fallback", false, &m->byte_fallback, err));
+    TRY(load_flag(model, "ignore_merges", false, &m->ignore_merges, err));
+    TRY(load_vocab(m, json_object_get(model, "vocab"), err));
+    merges = json_object_get(model, "merges");
+    if (!json_is_array(merges)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no list 'merges'");
+    }
+    json_array_foreach(merges, i, merge)
+    {
+        TRY(load_merge(m, merge, i, err));
+    }
+    return 0;
+}
+
+static int add_token(struct tokenizer *t, const json_t *item, struct err *err)
+{
+    const json_t *id = json_object_get(item, "id");
+    struct added_token a = {0};
+    const char *content;
+    size_t n;
+
+    TRY(load_string(item, "content", &content, &n, err));
+    if (!json_is_integer(id)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the id of added token '%s' is no integer",
+                    text_excerpt(content, n).at);
+    }
+    TRY(load_flag(item, "single_word", false, &a.single_word, err));
+    TRY(load_flag(item, "lstrip", false, &a.lstrip, err));
+    TRY(load_flag(item, "rstrip", false, &a.rstrip, err));
+    TRY(load_flag(item, "special", false, &a.special, err));
+    TRY(load_flag(item, "normalized", !a.special, &a.normalized, err));
+    if (n == 0) {
+        return 0;
+    }
+    /* A token of the model keeps the model's id, whatever is said here. */
+    const int32_t known = vocab_find(&t->model.vocab, content, n);
+    const int64_t wanted = known >= 0 ? known : json_integer_value(id);
+    size_t other_n;
+    const char *other = vocab_token(&t->model.vocab, wanted, &other_n);
+    if (known < 0 && other != NULL) {
+        return FAIL(err, ERR_BAD_FILE, "tokens '%s' and '%s' have the same id %lld",
+                    text_excerpt(other, other_n).at, text_excerpt(content, n).at,
+                    (long long)wanted);
+    }
+    TRY(vocab_put(&t->added, content, n, wanted, err));
+    a.id = (int32_t)wanted;
+    if (t->token_count == t->token_room) {
+        const size_t room = t->token_room == 0 ? 64 : t->token_room * 2;
+        struct added_token *tokens = realloc(t->tokens, room * sizeof *tokens);
+        if (tokens == NULL) {
+            return FAIL(err, ERR_NO_MEMORY, "no memory for added tokens");
+        }
+        t->tokens = tokens;
+        t->token_room = room;
+    }
+    t->tokens[t->token_count++] = a;
+    t->any_lstrip = t->any_lstrip || a.lstrip;
+    t->any_single_word = t->any_single_word || a.single_word;
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct added_token *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Put a token where the search finds it: as it is, or as the normalizer makes it. */
+static int index_token(struct tokenizer *t, size_t i, struct regex_work *w, struct text made[2],
+                       struct err *err)
+{
+    struct piece p = {.at_start = true};
+
+    p.s = vocab_token(&t->added, t->tokens[i].id, &p.n);
+    if (!t->tokens[i].normalized) {
+        return trie_put(&t->raw, p.s, p.n, (int32_t)i, err);
+    }
+    for (size_t k = 0; k < t->normal.count; k++) {
+        TRY(step_rewrite(&t->normal.at[k], w, &p, &made[k % 2], NULL, err));
+        p.s = made[k % 2].at;
+        p.n = made[k % 2].n;
+    }
+    return p.n == 0 ? 0 : trie_put(&t->normalized, p.s, p.n, (int32_t)i, err);
+}
+
+static int load_added(struct tokenizer *t, const json_t *list, struct err *err)
+{
+    struct text made[2] = {{0}};
+    struct regex_work *w;
+    const json_t *item;
+    size_t k;
+    int rc = 0;
+
+    if (list == NULL || json_is_null(list)) {
+        return 0;
+    }
+    if (!json_is_array(list)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: 'added_tokens' is not a list");
+    }
+    json_array_foreach(list, k, item)
+    {
+        TRY(add_token(t, item, err));
+    }
+    if (t->token_count > 0) {
+        qsort(t->tokens, t->token_count, sizeof *t->tokens, by_id);
+    }
+    TRY(regex_work_new(&w, err));
+    for (int special = 1; special >= 0; special--) {
+        for (size_t i = 0; rc == 0 && i < t->token_count; i++) {
+            if (t->tokens[i].special == (special == 1)) {
+                rc = index_token(t, i, w, made, err);
+            }
+        }
+    }
+    regex_work_free(w);
+    text_free(&made[0]);
+    text_free(&made[1]);
+    return rc;
+}
+
+/* What the steps allow: where the first split is, whether a text can be cut, what the model gets. */
+static int finish(struct tokenizer *t, struct err *err)
+{
+    const struct step_list *l = &t->split;
+    bool keep = true;
+
+    t->first_split = l->count;
+    for (size_t i = l->count; i-- > 0;) {
+        t->first_split = l->at[i].kind == STEP_SPLIT ? i : t->first_split;
+    }
+    for (size_t i = 0; i < t->normal.count; i++) {
+        keep = keep && step_keeps_seams(&t->normal.at[i]);
+    }
+    for (size_t i = 0; i <= t->first_split && i < l->count; i++) {
+        keep = keep && step_keeps_seams(&l->at[i]);
+    }
+    TRY(bpe_finish(&t->model, l->count > 0 && l->at[l->count - 1].kind == STEP_BYTES, err));
+    t->can_cut = keep && (t->first_split < l->count || t->model.can_cut);
+    t->size = t->model.vocab.size > t->added.size ? t->model.vocab.size : t->added.size;
+    if (t->size == 0) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the vocabulary is empty");
+    }
+    return 0;
+}
+
+static int load_parts(struct tokenizer *t, const json_t *root, struct err *err)
+{
+    if (!json_is_object(root)) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json is not a JSON object");
+    }
+    TRY(load_model(t, json_object_get(root, "model"), err));
+    TRY(load_normalizer(t, json_object_get(root, "normalizer"), 0, err));
+    TRY(load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err));
+    TRY(load_added(t, json_object_get(root, "added_tokens"), err));
+    TRY(finish(t, err));
+    TRY(load_post_processor(t, json_object_get(root, "post_processor"), 0, err));
+    return load_decoder(t, json_object_get(root, "decoder"), 0, err);
+}
+
+int tokenizer_load(struct tokenizer *t, const char *json, size_t bytes, struct err *err)
+{
+    json_error_t why;
+
+    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (root == NULL) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json is not JSON: line %d, byte %d: %s", why.line,
+                    why.position, text_excerpt(why.text, strlen(why.text)).at);
+    }
+    const int rc = load_parts(t, root, err);
+    json_decref(root);
+    return rc;
+}

@@ -1,0 +1,76 @@
+/* parts.h - what a tokenizer consists of, for the files of trainer/tokenizer only. */
+#ifndef TRAINER_TOKENIZER_PARTS_H
+#define TRAINER_TOKENIZER_PARTS_H
+
+#include "trainer/tokenizer/added.h"
+#include "trainer/tokenizer/bpe.h"
+#include "trainer/tokenizer/steps.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+enum unmake_kind {
+    UNMAKE_BYTES,    /* ByteLevel: printable characters to bytes, all tokens as one text */
+    UNMAKE_REPLACE,  /* the pattern by `with`                                          */
+    UNMAKE_FALLBACK, /* runs of <0xNN> to the characters that the bytes spell           */
+    UNMAKE_FUSE,     /* all tokens as one text                                         */
+    UNMAKE_STRIP,    /* up to start, stop characters `with` off the ends               */
+    UNMAKE_METASPACE, /* the character `literal` by a space; in the first token by nothing if `first` */
+};
+
+/* A step of decoding. */
+struct unmake {
+    enum unmake_kind kind;
+    struct step pattern; /* owned; regex or literal, and with */
+    int64_t start, stop;
+    bool first;
+};
+
+enum { UNMAKES_MAX = 16 };
+
+/* A file beside tokenizer.json that is kept to be saved again. */
+struct tokenizer_file {
+    const char *name;
+    struct text content; /* owned */
+    bool present;
+};
+
+enum { TOKENIZER_FILES = 8 };
+
+struct tokenizer {
+    struct step_list normal, split; /* normalizer, pre-tokenizer */
+    size_t first_split; /* index in split of the first that splits; count when none does */
+    bool can_cut;       /* every step keeps seams */
+    struct bpe model;
+
+    struct vocab added;         /* content and id of added tokens */
+    struct added_token *tokens; /* owned */
+    size_t token_count, token_room;
+    struct trie raw, normalized; /* into tokens */
+    bool any_lstrip, any_single_word;
+
+    struct token_list before, after; /* what the post-processor puts around a text */
+
+    struct unmake unmakes[UNMAKES_MAX];
+    size_t unmake_count;
+    bool joined_by_space; /* no decoder: Hugging Face joins tokens with spaces */
+
+    int32_t bos, eos, pad;
+    struct token_list stops;
+    int64_t size;
+    char hash[65];
+    struct tokenizer_file files[TOKENIZER_FILES]; /* [0] is tokenizer.json */
+};
+
+/* The properties of an added token; NULL for an id that is none. */
+const struct added_token *tokenizer_added(const struct tokenizer *t, int32_t id);
+
+/* Fill t from the text of a tokenizer.json (load.c). */
+int tokenizer_load(struct tokenizer *t, const char *json, size_t bytes, struct err *err);
+
+/* A tokenizer from the contents of its files; those that are empty are missing. */
+int tokenizer_make(struct tokenizer **out, const struct text files[TOKENIZER_FILES],
+                   struct err *err);
+
+/* Read a whole file; at most `most` bytes. Errors: NOT_FOUND, IO, BAD_FILE (too long), NO_MEMORY. */
+int file_read(struct text *out, const char *path, size_t most, struct err *err);
+
+#endif
