@@ -125,6 +125,13 @@ $B/tests/bench_%: $O/tests/bench_%.c.o $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 $B/tests/f64_%: $O/f64/tests/f64_%.c.o $O/f64/trainer.a $O/f64/kernels.a
 	$(call link,$(LDLIBS))
+# The kernels' own tests link nothing above them.
+$B/tests/test_kernels_%: $O/tests/test_kernels_%.c.o $O/kernels.a
+	$(call link,-ldnnl -lm -pthread)
+$B/tests/f64_kernels_%: $O/f64/tests/f64_kernels_%.c.o $O/f64/kernels.a
+	$(call link,-lm -pthread)
+$B/tests/bench_kernels: $O/tests/bench_kernels.c.o $O/kernels.a
+	$(call link,-ldnnl -lm -pthread)
 $B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 
