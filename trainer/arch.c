@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/base/json.h"
+
 /* What a family is, and the defaults of its config class in Hugging Face transformers. Sizes that are 0
  * follow from others: kv heads = heads, head size = width / heads, MLP width of GPT-2 = 4 width. */
 struct family_row {
@@ -62,6 +64,8 @@ static const struct family_row families[FAMILY_COUNT] = {
                         .window = 4096},
 };
 
+static const double NUMBER_MAX = 1e30;
+
 enum { WIDTH_MAX = 1 << 20, LAYERS_MAX = 10000, VOCABULARY_MAX = 1 << 24, POSITIONS_MAX = 1 << 30 };
 
 const char *family_name(enum family f)
@@ -69,56 +73,38 @@ const char *family_name(enum family f)
     return families[f].type;
 }
 
-/* An integer field in [low, high]; missing or null gives `preset`. */
+static struct fields fields_of(const json_t *config)
+{
+    return (struct fields){config, "config.json", ERR_NO_MODEL};
+}
+
+/* A size; missing or null gives `preset`. */
 static int read_size(const json_t *config, const char *field, int64_t preset, int64_t high,
                      int64_t *out, struct err *err)
 {
-    const json_t *v = json_object_get(config, field);
+    const struct fields f = fields_of(config);
 
     *out = preset;
-    if (v == NULL || json_is_null(v)) {
-        return 0;
-    }
-    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > high) {
-        return FAIL(err, ERR_NO_MODEL, "config.json: %s must be an integer from 1 to %lld", field,
-                    (long long)high);
-    }
-    *out = json_integer_value(v);
-    return 0;
+    return fields_integer(&f, field, FIELD_OPTIONAL, 1, high, out, err);
 }
 
-/* A finite number field that is at least `low`; missing or null gives `preset`. */
+/* A number of at least `low`; missing or null gives `preset`. */
 static int read_number(const json_t *config, const char *field, double preset, double low,
                        double *out, struct err *err)
 {
-    const json_t *v = json_object_get(config, field);
+    const struct fields f = fields_of(config);
 
     *out = preset;
-    if (v == NULL || json_is_null(v)) {
-        return 0;
-    }
-    if (!json_is_number(v) || !(json_number_value(v) >= low) || !isfinite(json_number_value(v))) {
-        return FAIL(err, ERR_NO_MODEL, "config.json: %s must be a number of at least %g", field,
-                    low);
-    }
-    *out = json_number_value(v);
-    return 0;
+    return fields_number(&f, field, FIELD_OPTIONAL, low, NUMBER_MAX, out, err);
 }
 
 static int read_bool(const json_t *config, const char *field, bool preset, bool *out,
                      struct err *err)
 {
-    const json_t *v = json_object_get(config, field);
+    const struct fields f = fields_of(config);
 
     *out = preset;
-    if (v == NULL || json_is_null(v)) {
-        return 0;
-    }
-    if (!json_is_boolean(v)) {
-        return FAIL(err, ERR_NO_MODEL, "config.json: %s must be true or false", field);
-    }
-    *out = json_is_true(v);
-    return 0;
+    return fields_bool(&f, field, FIELD_OPTIONAL, out, err);
 }
 
 /* A token id; some configs hold a list of end tokens, of which the first is used. */
