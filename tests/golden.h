@@ -69,6 +69,18 @@ static json_t *golden_json(const struct golden *g, const char *name)
     return out;
 }
 
+/* Documents packed into rows have positions and borders of their own. */
+static void golden_optional(const struct golden *g, struct safetensors *st, const char *name,
+                            struct st_rect rect, int32_t *out)
+{
+    const struct st_tensor *t = safetensors_find(st, name);
+    struct err err = {0};
+
+    if (t != NULL) {
+        CHECK(safetensors_read(t, rect, ST_AS_IS, out, DTYPE_I32, g->S, &err) == 0, "%s", err.text);
+    }
+}
+
 /* Batch `n` of the file: input rows, and labels shifted by one (the last of a row is not trained). */
 static int64_t golden_batch(const struct golden *g, struct safetensors *st, int64_t n)
 {
@@ -91,6 +103,8 @@ static int64_t golden_batch(const struct golden *g, struct safetensors *st, int6
         trained += g->rows.labels[i] >= 0;
     }
     free(raw);
+    golden_optional(g, st, "position_ids", rect, g->rows.positions);
+    golden_optional(g, st, "first", rect, g->rows.first);
     return trained;
 }
 
@@ -249,12 +263,12 @@ static void golden_train(const char *name, struct way way, struct tolerance tol)
     golden_close(&g);
 }
 
-/* Prompt labels masked, rows padded on the right: loss over all trained tokens, and gradients. */
-static void golden_masked(struct way way, struct tolerance tol)
+/* One batch with masked labels, padding, or packed documents: loss over all trained tokens, gradients. */
+static void golden_batch_case(const char *name, struct way way, struct tolerance tol)
 {
     struct golden g;
 
-    golden_open(&g, "sft_masked_padded", "batch.safetensors", way);
+    golden_open(&g, name, "batch.safetensors", way);
     json_t *expected = golden_json(&g, "expected.json");
     const json_t *want = json_object_get(expected, "f64");
     struct safetensors *batch = golden_file(&g, "batch.safetensors");
@@ -264,12 +278,18 @@ static void golden_masked(struct way way, struct tolerance tol)
     EXPECT(in.trained == json_integer_value(json_object_get(want, "tokens")));
     step_gradients(&g.engine, &in, &got);
     const double loss = json_real_value(json_object_get(want, "loss"));
-    printf("# masked and padded: loss %.2g\n", fabs(got.loss - loss) / loss);
+    printf("# %s: loss %.2g\n", name, fabs(got.loss - loss) / loss);
     EXPECT(fabs(got.loss - loss) / loss <= tol.loss);
     EXPECT(golden_compare(&g, "grads_f64.safetensors", false, tol.gradient) <= tol.gradient);
     safetensors_close(batch);
     json_decref(expected);
     golden_close(&g);
 }
+
+/* Every case that trains ten steps. */
+static const char *const golden_cases[] = {
+    "gpt2_tied",      "gpt2_erf_inner", "llama_mha_untied", "llama_gqa_tied_4L",
+    "llama_all_bias", "llama3_rope",    "qwen2_bias",       "mistral_window"};
+enum { GOLDEN_CASES = sizeof golden_cases / sizeof golden_cases[0] };
 
 #endif

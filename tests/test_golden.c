@@ -5,19 +5,17 @@ static const struct tolerance in_f32 = {1e-5, 1e-5, 1e-4, 1e-3};
 /* bf16 has 8 bits: losses are held, the rest only roughly. */
 static const struct tolerance in_bf16 = {2e-2, 0.15, 0.15, 0.6};
 
-static const char *const cases[] = {"gpt2_tied", "llama_mha_untied", "llama_gqa_tied_4L"};
-
 static void f32_trains_as_in_float64(void)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        golden_train(cases[i], (struct way){0}, in_f32);
+    for (int i = 0; i < GOLDEN_CASES; i++) {
+        golden_train(golden_cases[i], (struct way){0}, in_f32);
     }
 }
 
 static void f32_with_threads_microbatches_and_recomputation(void)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        golden_train(cases[i],
+    for (int i = 0; i < GOLDEN_CASES; i++) {
+        golden_train(golden_cases[i],
                      (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL, .threads = 2},
                      in_f32);
     }
@@ -25,16 +23,21 @@ static void f32_with_threads_microbatches_and_recomputation(void)
 
 static void bf16_losses_stay_close(void)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        golden_train(cases[i], (struct way){.precision = PRECISION_BF16}, in_bf16);
+    for (int i = 0; i < GOLDEN_CASES; i++) {
+        golden_train(golden_cases[i], (struct way){.precision = PRECISION_BF16}, in_bf16);
     }
 }
 
-static void masked_and_padded_rows_count_tokens(void)
+static void masked_padded_and_packed_rows(void)
 {
-    golden_masked((struct way){0}, in_f32);
-    golden_masked((struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL}, in_f32);
-    golden_masked((struct way){.precision = PRECISION_BF16}, in_bf16);
+    static const char *const names[] = {"sft_masked_padded", "packing"};
+
+    for (int i = 0; i < 2; i++) {
+        golden_batch_case(names[i], (struct way){0}, in_f32);
+        golden_batch_case(names[i], (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL},
+                          in_f32);
+        golden_batch_case(names[i], (struct way){.precision = PRECISION_BF16}, in_bf16);
+    }
 }
 
 /* Weights after a step, hashed as they lie in memory. */
@@ -93,7 +96,7 @@ int main(void)
     RUN(f32_trains_as_in_float64);
     RUN(f32_with_threads_microbatches_and_recomputation);
     RUN(bf16_losses_stay_close);
-    RUN(masked_and_padded_rows_count_tokens);
+    RUN(masked_padded_and_packed_rows);
     RUN(recomputation_changes_no_bit);
     RUN(recomputation_saves_memory);
     return tap_done();
