@@ -59,6 +59,16 @@ int io_make_dir(const char *path, struct err *err);
  * IO. */
 int io_sync_dir(const char *path, struct err *err);
 
+/* The names in a folder but "." and "..", sorted; a folder that is not there is empty. On failure
+ * *out is empty. Errors: IO, NO_MEMORY. */
+struct io_names {
+    char **at; /* owned */
+    int count;
+};
+
+int io_list_dir(struct io_names *out, const char *path, struct err *err);
+void io_names_fini(struct io_names *names);
+
 /* Remove a file or a folder with all that it holds; links are removed, never followed. Something
  * that is not there is no error. Errors: IO. */
 int io_remove_tree(const char *path, struct err *err);
