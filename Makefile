@@ -121,6 +121,8 @@ web/vendor/uPlot.esm.js: package-lock.json
 # Tests: one program per file, so that a crash in one hides nothing in another.
 $B/tests/test_%: $O/tests/test_%.c.o $O/server.a $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
+$B/tests/test_cli_%: $O/tests/test_cli_%.c.o $O/cli.a $O/trainer.a
+	$(call link,-lcurl -ljansson -lnettle -lm -pthread)
 $B/tests/bench_%: $O/tests/bench_%.c.o $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 $B/tests/f64_%: $O/f64/tests/f64_%.c.o $O/f64/trainer.a $O/f64/kernels.a

@@ -1,0 +1,423 @@
+/* verbs_jobs.c - jobs: plan, submit, ls, show, cancel, save, pause, resume, events, metrics, checkpoints. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "server/cli/cli.h"
+#include "server/cli/text.h"
+
+/* Upload the file of a word "field=FILE" and set the field to its id. */
+static int upload_field(struct cli *c, json_t *request, const char *word, struct err *err)
+{
+    const size_t length = strcspn(word, "=");
+    json_t *file = NULL;
+    char *text = NULL, field[128];
+
+    if (word[length] != '=' || length == 0 || length >= sizeof field) {
+        return FAIL(err, ERR_BAD_REQUEST, "--upload takes FIELD=FILE, not %s", word);
+    }
+    (void)snprintf(field, sizeof field, "%.*s", (int)length, word);
+    if (json_object_get(request, field) != NULL) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, field, "%s is given twice", field);
+    }
+    TRY(cli_upload(c, word + length + 1, NULL, NULL, &file, &text, err));
+    const int failed = json_object_set(request, field, json_object_get(file, "id"));
+    free(text);
+    json_decref(file);
+    return failed == 0 ? 0 : FAIL(err, ERR_BAD_REQUEST, "the field %s is not UTF-8 text", field);
+}
+
+/* The request that words, --spec and --upload make together; *request is a new reference. */
+static int build_request(struct cli *c, json_t **request, struct err *err)
+{
+    json_t *const words = json_object();
+    json_t *fields = NULL;
+    const char *const spec = c->args.value[OPTION_SPEC];
+    int rc = 0;
+
+    *request = NULL;
+    if (c->args.words > 0) {
+        rc = cli_fields(c, &fields, err);
+    }
+    for (int i = 0; rc == 0 && i < c->args.words; i++) {
+        rc = assign_field(words, c->args.word[i], fields, err);
+    }
+    if (rc == 0 && spec != NULL) {
+        rc = assign_load_object(request, spec, err);
+    } else if (rc == 0) {
+        *request = json_object();
+    }
+    for (int i = 0; rc == 0 && i < c->args.uploads; i++) {
+        rc = upload_field(c, words, c->args.upload[i], err);
+    }
+    if (rc == 0 && json_object_update(*request, words) != 0) {
+        rc = FAIL(err, ERR_NO_MEMORY, "there is no memory left");
+    }
+    if (rc != 0) {
+        json_decref(*request);
+        *request = NULL;
+    }
+    json_decref(words);
+    json_decref(fields);
+    return rc;
+}
+
+int verb_plan(struct cli *c, struct err *err)
+{
+    json_t *request = NULL, *plan = NULL, *bytes = NULL;
+    const char *region = NULL;
+    char text[24];
+
+    TRY(build_request(c, &request, err));
+    const int rc = cli_call(c, "POST", "/v1/plan", request, &plan, err);
+    json_decref(request);
+    if (rc != 0 || plan == NULL) {
+        return rc;
+    }
+    cli_line("fits", json_is_true(json_object_get(plan, "fits")) ? "yes" : "no");
+    cli_line("parameters", text_count(text, cli_number(plan, "parameters")));
+    cli_line("memory", text_bytes(text, cli_integer(plan, "memory_bytes")));
+    json_object_foreach(json_object_get(plan, "memory"), region, bytes)
+    {
+        char name[64];
+        (void)snprintf(name, sizeof name, "  %.40s", region);
+        if (json_integer_value(bytes) > 0) {
+            cli_line(name, text_bytes(text, json_integer_value(bytes)));
+        }
+    }
+    cli_line("advice", cli_text(plan, "advice"));
+    json_decref(plan);
+    return 0;
+}
+
+/* Post the request. The key makes a second try after a lost connection find the first try's job. */
+static int post_job(struct cli *c, json_t *request, json_t **job, char **text, struct err *err)
+{
+    unsigned char random[16];
+    char key[64] = "Idempotency-Key: ";
+    size_t used = strlen(key);
+    int rc = 0;
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return FAIL(err, ERR_IO, "no random numbers: %s", strerror(errno));
+    }
+    for (size_t i = 0; i < sizeof random; i++) {
+        used += (size_t)snprintf(key + used, sizeof key - used, "%02x", random[i]);
+    }
+    for (int tries = 0; tries < 3; tries++) {
+        struct http_reply reply;
+        const struct http_request post = {
+            .method = "POST", .path = "/v1/jobs", .header = key, .json = request, .quiet_s = 120};
+
+        rc = http_send(c->http, &post, &reply, err);
+        *job = rc == 0 && reply.body != NULL ? json_loadb(reply.body, reply.bytes, 0, NULL) : NULL;
+        const bool again = rc != 0 && http_may_retry(&reply, rc);
+        *text = rc == 0 ? reply.body : NULL;
+        if (rc == 0) {
+            reply.body = NULL;
+        }
+        http_reply_fini(&reply);
+        if (!again) {
+            break;
+        }
+    }
+    if (rc == 0 && cli_text(*job, "id")[0] == '\0') {
+        rc = FAIL(err, ERR_IO, "the server's answer has no job id");
+    }
+    return rc;
+}
+
+int verb_submit(struct cli *c, struct err *err)
+{
+    json_t *request = NULL, *job = NULL;
+    char *text = NULL, id[128];
+    const bool as_json = args_has(&c->args, OPT(JSON));
+
+    if (c->args.words == 0 && c->args.uploads == 0 && c->args.value[OPTION_SPEC] == NULL) {
+        return FAIL(err, ERR_BAD_REQUEST,
+                    "say what to train: FIELD=VALUE words or --spec FILE; `hone help "
+                    "fields` lists the fields");
+    }
+    TRY(cli_connect(c, true, err));
+    TRY(build_request(c, &request, err));
+    int rc = post_job(c, request, &job, &text, err);
+    json_decref(request);
+    (void)snprintf(id, sizeof id, "%s", cli_text(job, "id"));
+    if (rc == 0 && as_json) {
+        (void)puts(text);
+    } else if (rc == 0) {
+        text_print_safe(id, strlen(id), false);
+        (void)putchar('\n');
+    }
+    free(text);
+    json_decref(job);
+    if (rc == 0 && args_has(&c->args, OPT(WATCH))) {
+        rc = cli_watch(c, id, err);
+    }
+    return rc;
+}
+
+static void job_row(struct table *t, const json_t *row)
+{
+    char text[48], count[24];
+    const int64_t total = cli_integer(row, "total_steps");
+    const double loss = cli_number(row, "loss");
+
+    table_add(t, cli_text(row, "id"));
+    table_add(t, cli_text(row, "state"));
+    table_add(t, cli_text(row, "stage"));
+    (void)snprintf(text, sizeof text, "%lld/%lld", (long long)cli_integer(row, "step"),
+                   (long long)total);
+    table_add(t, total > 0 ? text : "");
+    (void)snprintf(text, sizeof text, "%.4f", loss);
+    table_add(t, isfinite(loss) ? text : "");
+    table_add(t, text_count(count, cli_number(row, "tokens_per_s")));
+    table_add(t, cli_text(row, "owner"));
+    table_add(t, text_time(count, cli_integer(row, "created_at")));
+    table_add(t, cli_text(row, "name"));
+}
+
+int verb_ls(struct cli *c, struct err *err)
+{
+    char path[256];
+    const char *const state = c->args.value[OPTION_STATE];
+    const char *const mine = args_has(&c->args, OPT(MINE)) ? "?mine=1" : "";
+
+    if (state != NULL) {
+        char pattern[64];
+        (void)snprintf(pattern, sizeof pattern, "/v1/jobs%s%sstate=%%", mine,
+                       *mine != '\0' ? "&" : "?");
+        TRY(assign_path(path, sizeof path, err, pattern, state));
+    } else {
+        (void)snprintf(path, sizeof path, "/v1/jobs%s", mine);
+    }
+    return cli_list(c, path, "ID|STATE|STAGE|>STEP|>LOSS|>TOKENS/S|OWNER|CREATED|NAME", job_row,
+                    "no jobs; `hone submit` makes one", err);
+}
+
+static void print_number(const char *name, const json_t *job, const char *key, int decimals)
+{
+    const double value = cli_number(job, key);
+    char text[400];
+
+    if (isfinite(value)) {
+        (void)snprintf(text, sizeof text, "%.*f", decimals, value);
+        cli_line(name, text);
+    }
+}
+
+static void print_job(const json_t *job)
+{
+    char text[64];
+    const json_t *const error = json_object_get(job, "error");
+    char *request = json_object_get(job, "request") != NULL
+                        ? assign_dump(json_object_get(job, "request"))
+                        : NULL;
+
+    cli_line("id", cli_text(job, "id"));
+    cli_line("name", cli_text(job, "name"));
+    cli_line("owner", cli_text(job, "owner"));
+    cli_line("state", cli_text(job, "state"));
+    cli_line("stage", cli_text(job, "stage"));
+    cli_line("reason", cli_text(job, "reason"));
+    if (cli_integer(job, "total_steps") > 0) {
+        (void)snprintf(text, sizeof text, "%lld of %lld", (long long)cli_integer(job, "step"),
+                       (long long)cli_integer(job, "total_steps"));
+        cli_line("step", text);
+    }
+    print_number("loss", job, "loss", 4);
+    print_number("eval loss", job, "eval_loss", 4);
+    print_number("tokens/s", job, "tokens_per_s", 0);
+    if (cli_number(job, "eta_s") > 0.0) {
+        cli_line("time left", text_duration(text, cli_number(job, "eta_s")));
+    }
+    if (cli_integer(job, "parameters") > 0) {
+        cli_line("parameters", text_count(text, cli_number(job, "parameters")));
+    }
+    if (cli_integer(job, "memory_bytes") > 0) {
+        cli_line("memory", text_bytes(text, cli_integer(job, "memory_bytes")));
+    }
+    (void)snprintf(text, sizeof text, "%lld", (long long)cli_integer(job, "checkpoints"));
+    cli_line("checkpoints", text);
+    cli_line("created", text_time(text, cli_integer(job, "created_at")));
+    cli_line("started", text_time(text, cli_integer(job, "started_at")));
+    cli_line("finished", text_time(text, cli_integer(job, "finished_at")));
+    cli_line("error", cli_text(error, "message"));
+    cli_line("error code", cli_text(error, "code"));
+    cli_line("request", request);
+    free(request);
+}
+
+int verb_show(struct cli *c, struct err *err)
+{
+    char id[128], path[512];
+    json_t *job = NULL;
+
+    TRY(cli_job(c, c->args.word[0], id, err));
+    TRY(assign_path(path, sizeof path, err, "/v1/jobs/%", id));
+    TRY(cli_call(c, "GET", path, NULL, &job, err));
+    if (job != NULL) {
+        print_job(job);
+    }
+    json_decref(job);
+    return 0;
+}
+
+int verb_watch(struct cli *c, struct err *err)
+{
+    char id[128];
+
+    TRY(cli_connect(c, true, err));
+    TRY(cli_job(c, c->args.word[0], id, err));
+    return cli_watch(c, id, err);
+}
+
+/* POST jobs/ID/`action` and say what the job does now. */
+static int act(struct cli *c, const char *action, json_t *body, struct err *err)
+{
+    char id[128], path[512];
+    json_t *job = NULL;
+
+    int rc = cli_job(c, c->args.word[0], id, err);
+    rc = rc != 0 ? rc : assign_path(path, sizeof path, err, "/v1/jobs/%/%", id, action);
+    rc = rc != 0 ? rc : cli_call(c, "POST", path, body, &job, err);
+    json_decref(body);
+    if (job != NULL) {
+        char safe[512];
+        (void)text_safe(safe, sizeof safe, cli_text(job, "id"), strlen(cli_text(job, "id")));
+        printf("%s ", safe);
+        (void)text_safe(safe, sizeof safe, cli_text(job, "state"), strlen(cli_text(job, "state")));
+        printf("is %s\n", safe);
+    }
+    json_decref(job);
+    return rc;
+}
+
+int verb_cancel(struct cli *c, struct err *err)
+{
+    return act(c, "cancel", json_pack("{s:b}", "save", args_has(&c->args, OPT(NO_SAVE)) ? 0 : 1),
+               err);
+}
+
+int verb_save(struct cli *c, struct err *err)
+{
+    return act(c, "save", NULL, err);
+}
+
+int verb_pause(struct cli *c, struct err *err)
+{
+    return act(c, "pause", NULL, err);
+}
+
+int verb_resume(struct cli *c, struct err *err)
+{
+    return act(c, "resume", NULL, err);
+}
+
+static void event_row(struct table *t, const json_t *row)
+{
+    static const char *const elsewhere[] = {"id", "object", "created_at", "t", "type", "job"};
+    char time[24];
+    json_t *const inner = json_object_get(row, "data");
+    json_t *const rest = json_object();
+
+    (void)json_object_update(rest, json_is_object(inner) ? inner : (json_t *)NULL);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        (void)json_object_del(rest, elsewhere[i]);
+    }
+    char *const shown = json_dumps(rest, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    table_add(t, cli_text(row, "id"));
+    table_add(t, text_time(time, cli_integer(row, "created_at")));
+    table_add(t, cli_text(row, "type"));
+    table_add(t, shown);
+    free(shown);
+    json_decref(rest);
+}
+
+/* The list at /v1/jobs/ID/`what`. */
+static int list_of_job(struct cli *c, const char *what, const char *columns, cli_row row,
+                       const char *nothing, struct err *err)
+{
+    char id[128], path[512];
+
+    TRY(cli_job(c, c->args.word[0], id, err));
+    TRY(assign_path(path, sizeof path, err, "/v1/jobs/%/%", id, what));
+    return cli_list(c, path, columns, row, nothing, err);
+}
+
+int verb_events(struct cli *c, struct err *err)
+{
+    return list_of_job(c, "events", "ID|TIME|TYPE|WHAT", event_row, "nothing has happened yet",
+                       err);
+}
+
+static void checkpoint_row(struct table *t, const json_t *row)
+{
+    char bytes[24], time[24];
+
+    table_add(t, cli_text(row, "id"));
+    table_add(t, text_time(time, cli_integer(row, "created_at")));
+    table_add(t, text_bytes(bytes, cli_integer(row, "bytes")));
+    table_add(t, json_is_true(json_object_get(row, "final")) ? "final" : "");
+    table_add(t, cli_text(row, "sha256"));
+}
+
+int verb_checkpoints(struct cli *c, struct err *err)
+{
+    return list_of_job(c, "checkpoints", "ID|CREATED|>SIZE|FINAL|SHA256", checkpoint_row,
+                       "no checkpoint yet; `hone save JOB` asks for one", err);
+}
+
+/* A number with that many decimals; with three significant digits when `decimals` is negative. */
+static void add_number(struct table *t, const json_t *column, size_t i, int decimals)
+{
+    const json_t *const value = json_array_get(column, i);
+    char text[64] = "";
+
+    if (json_is_number(value) && decimals >= 0) {
+        (void)snprintf(text, sizeof text, "%.*f", decimals, json_number_value(value));
+    } else if (json_is_number(value)) {
+        (void)snprintf(text, sizeof text, "%.3g", json_number_value(value));
+    }
+    table_add(t, text);
+}
+
+int verb_metrics(struct cli *c, struct err *err)
+{
+    char id[128], path[512], points[32];
+    const char *const wanted = c->args.value[OPTION_POINTS];
+    int64_t most = 20;
+    json_t *curve = NULL;
+
+    if (wanted != NULL) {
+        TRY(args_number(&most, "--points", wanted, 1, 1000000, err));
+    }
+    (void)snprintf(points, sizeof points, "%lld", (long long)most);
+    TRY(cli_job(c, c->args.word[0], id, err));
+    TRY(assign_path(path, sizeof path, err, "/v1/jobs/%/metrics?points=%", id, points));
+    TRY(cli_call(c, "GET", path, NULL, &curve, err));
+    if (curve == NULL) {
+        return 0;
+    }
+    struct table *const table = table_new(">STEP|>LOSS|>LEARNING RATE|>GRADIENT NORM|>TOKENS/S");
+    const json_t *const steps = json_object_get(curve, "steps");
+    for (size_t i = 0; table != NULL && i < json_array_size(steps); i++) {
+        add_number(table, steps, i, 0);
+        add_number(table, json_object_get(curve, "loss"), i, 4);
+        add_number(table, json_object_get(curve, "lr"), i, -1);
+        add_number(table, json_object_get(curve, "grad_norm"), i, -1);
+        add_number(table, json_object_get(curve, "tokens_per_s"), i, 0);
+    }
+    int rc = table != NULL ? table_print(table, err)
+                           : FAIL(err, ERR_NO_MEMORY, "there is no memory left");
+    if (rc == 0 && json_array_size(steps) == 0) {
+        (void)puts("no step has been trained yet");
+    }
+    table_free(table);
+    json_decref(curve);
+    return rc;
+}
