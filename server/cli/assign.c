@@ -104,27 +104,27 @@ int assign_field(json_t *request, const char *word, const json_t *properties, st
     return 0;
 }
 
-/* Whether 15 significant digits are enough for every real inside `value`. */
-static bool is_short(json_t *value)
+/* Whether so many significant digits are enough for every real inside `value`. */
+static bool is_exact(json_t *value, int digits)
 {
-    char digits[40];
+    char text[40];
     const char *key = NULL;
     json_t *inner = NULL;
     size_t i = 0;
 
     if (json_is_real(value)) {
-        (void)snprintf(digits, sizeof digits, "%.15g", json_real_value(value));
-        return strtod(digits, NULL) == json_real_value(value);
+        (void)snprintf(text, sizeof text, "%.*g", digits, json_real_value(value));
+        return strtod(text, NULL) == json_real_value(value);
     }
     json_array_foreach(value, i, inner)
     {
-        if (!is_short(inner)) {
+        if (!is_exact(inner, digits)) {
             return false;
         }
     }
     json_object_foreach(value, key, inner)
     {
-        if (!is_short(inner)) {
+        if (!is_exact(inner, digits)) {
             return false;
         }
     }
@@ -133,9 +133,12 @@ static bool is_short(json_t *value)
 
 char *assign_dump(json_t *value)
 {
-    const size_t precision = is_short(value) ? JSON_REAL_PRECISION(15) : JSON_REAL_PRECISION(17);
+    int digits = 15;
 
-    return json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | precision);
+    while (digits < 17 && !is_exact(value, digits)) {
+        digits++;
+    }
+    return json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION((size_t)digits));
 }
 
 int assign_job_word(struct job_word *out, const char *word, struct err *err)
@@ -165,7 +168,7 @@ static bool append_encoded(char *out, size_t size, size_t *used, const char *tex
         const unsigned char c = (unsigned char)*text;
         const bool plain = c < 0x80 && (isalnum(c) || strchr("-._~", c) != NULL);
 
-        if (*used + 4 > size) {
+        if (*used + (plain ? 2 : 4) > size) {
             return false;
         }
         *used += (size_t)snprintf(out + *used, size - *used, plain ? "%c" : "%%%02X", c);
