@@ -154,7 +154,7 @@ void args_print_verbs(void)
 
 void args_print_usage(int verb)
 {
-    printf("usage: hone %s%s%s%s\n\n%s\n", verbs[verb].name,
+    printf("usage: hone %s%s%s%s\n\n%s\n%s", verbs[verb].name,
            verbs[verb].options != 0 ? " [OPTION ...]" : "",
            verbs[verb].arguments[0] != '\0' ? " " : "", verbs[verb].arguments, verbs[verb].summary);
     for (int i = 0; i < OPTION_COUNT; i++) {
