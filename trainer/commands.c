@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "trainer/base/json.h"
+#include "trainer/base/version.h"
 #include "trainer/inputs.h"
 #include "trainer/plan.h"
 #include "trainer/rank.h"
-#include "trainer/version.h"
 
 int command_failed(const struct err *err)
 {

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "trainer/base/version.h"
 #include "trainer/commands.h"
 #include "trainer/tokenize.h"
-#include "trainer/version.h"
 
 static const struct {
     const char *name;

@@ -156,7 +156,8 @@ void args_print_usage(int verb)
 {
     printf("usage: hone %s%s%s%s\n\n%s\n%s", verbs[verb].name,
            verbs[verb].options != 0 ? " [OPTION ...]" : "",
-           verbs[verb].arguments[0] != '\0' ? " " : "", verbs[verb].arguments, verbs[verb].summary);
+           verbs[verb].arguments[0] != '\0' ? " " : "", verbs[verb].arguments, verbs[verb].summary,
+           verbs[verb].options != 0 ? "\n" : "");
     for (int i = 0; i < OPTION_COUNT; i++) {
         if ((verbs[verb].options >> i & 1U) == 0) {
             continue;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 
 enum { PAGE_ROWS = 100 };
 
@@ -137,7 +137,7 @@ void cli_line(const char *name, const char *value)
         return;
     }
     printf("%-14s ", name);
-    text_print_safe(value, strlen(value), false);
+    show_print(value, strlen(value), false);
     (void)putchar('\n');
 }
 

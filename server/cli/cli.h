@@ -20,8 +20,6 @@ struct cli {
     int exit;          /* status of a verb that succeeded in telling that a job did not */
 };
 
-#define CLI_VERSION "0.1.0"
-
 /* Every row of verbs.def has its function: return 0 or fail. */
 #define VERB(name, function, fewest, most, options, arguments, summary) \
     int verb_##function(struct cli *c, struct err *err);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 
 static int (*const functions[])(struct cli *c, struct err *err) = {
 #define VERB(name, function, fewest, most, options, arguments, summary) verb_##function,
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     }
     if (rc != 0) {
         char safe[1024];
-        (void)text_safe(safe, sizeof safe, err.text, strlen(err.text));
+        (void)show_safe(safe, sizeof safe, err.text, strlen(err.text));
         (void)fprintf(stderr, "hone: %s\n", safe);
         return err_exit((enum err_code)rc);
     }

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 
 enum { BAR_MOST = 40, BAR_LEAST = 8, REDRAW_MS = 100 };
 
@@ -27,7 +27,7 @@ struct progress progress_make(FILE *out)
 /* Cut UTF-8 text so that it takes at most `columns`. */
 static void cut(char *text, int columns)
 {
-    while (text_width(text) > columns) {
+    while (show_width(text) > columns) {
         size_t n = strlen(text) - 1;
         while (n > 0 && ((unsigned char)text[n] & 0xC0U) == 0x80U) {
             n--;
@@ -42,7 +42,7 @@ void progress_compose(char out[1024], int columns, double fraction, const char *
     const bool has_bar = isfinite(fraction) && fraction >= 0.0;
     const double part = fraction > 1.0 ? 1.0 : fraction;
     const int percent = 6; /* "  42%" and a space */
-    int bar = columns - text_width(left) - text_width(right) - percent - 5;
+    int bar = columns - show_width(left) - show_width(right) - percent - 5;
     char cells[BAR_MOST + 1] = "";
 
     if (!has_bar) {

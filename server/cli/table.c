@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 
 enum { MOST_COLUMNS = 16, LONGEST_CELL = 512, GAP = 2 };
 
@@ -33,14 +33,14 @@ static void append(struct table *t, const char *text, size_t bytes)
         t->cell = grown;
         t->room = room;
     }
-    (void)text_safe(safe, sizeof safe, text, bytes);
+    (void)show_safe(safe, sizeof safe, text, bytes);
     char *const copy = strdup(safe);
     if (copy == NULL) {
         t->out_of_memory = true;
         return;
     }
     const size_t column = t->cells % (size_t)t->columns;
-    const int width = text_width(copy);
+    const int width = show_width(copy);
     if (width > t->width[column]) {
         t->width[column] = width;
     }
@@ -102,7 +102,7 @@ int table_print(const struct table *t, struct err *err)
     for (size_t i = 0; i < t->cells; i++) {
         const size_t column = i % (size_t)t->columns;
         const bool last = column + 1 == (size_t)t->columns;
-        const int space = t->width[column] - text_width(t->cell[i]);
+        const int space = t->width[column] - show_width(t->cell[i]);
 
         printf("%*s%s", t->right[column] ? space : 0, "", t->cell[i]);
         if (last) {

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/text.h"
+#include "server/cli/show.h"
+#include "trainer/base/version.h"
 
 /* The token from --token-file or --token-stdin; in `c->config`. */
 static int read_token(struct cli *c, struct err *err)
@@ -44,7 +45,7 @@ int verb_login(struct cli *c, struct err *err)
     }
     TRY(http_new(&c->http, c->config.url, c->config.token, err));
     TRY(http_call(c->http, "GET", "/v1/me", NULL, &me, NULL, err));
-    (void)text_safe(name, sizeof name, cli_text(me, "name"), strlen(cli_text(me, "name")));
+    (void)show_safe(name, sizeof name, cli_text(me, "name"), strlen(cli_text(me, "name")));
     json_decref(me);
     TRY(config_save(&c->config, path, err));
     printf("signed in to %s as %s; remembered in %s\n", c->config.url, name, path);
@@ -73,7 +74,7 @@ int verb_login_link(struct cli *c, struct err *err)
     TRY(cli_call(c, "POST", "/v1/login_codes", NULL, &link, err));
     if (link != NULL) {
         const char *const url = cli_text(link, "url");
-        text_print_safe(url, strlen(url), false);
+        show_print(url, strlen(url), false);
         (void)putchar('\n');
     }
     json_decref(link);
@@ -86,9 +87,9 @@ static void token_row(struct table *t, const json_t *row)
 
     table_add(t, cli_text(row, "id"));
     table_add(t, cli_text(row, "name"));
-    table_add(t, text_time(time, cli_integer(row, "created_at")));
-    table_add(t, text_time(time, cli_integer(row, "last_used_at")));
-    table_add(t, text_time(time, cli_integer(row, "expires_at")));
+    table_add(t, show_time(time, cli_integer(row, "created_at")));
+    table_add(t, show_time(time, cli_integer(row, "last_used_at")));
+    table_add(t, show_time(time, cli_integer(row, "expires_at")));
 }
 
 /* Where a new secret goes is settled before the server makes it, so that none is lost. */
@@ -130,7 +131,7 @@ static int create_secret(struct cli *c, const char *path, json_t *body, struct e
         rc = config_write_secret(out, secret, err);
         if (rc == 0) {
             printf("the token of ");
-            text_print_safe(cli_text(made, "name"), strlen(cli_text(made, "name")), false);
+            show_print(cli_text(made, "name"), strlen(cli_text(made, "name")), false);
             printf(" is in %s, readable by you alone; it is shown nowhere else\n", out);
         }
     }
@@ -215,11 +216,11 @@ int verb_version(struct cli *c, struct err *err)
     if (as_json && rc == 0) {
         (void)puts(text);
     } else if (!as_json) {
-        (void)puts("hone " CLI_VERSION);
+        (void)puts("hone " HONE_VERSION);
     }
     if (rc == 0 && !as_json) {
         printf("server at %s: ", c->config.url);
-        text_print_safe(cli_text(health, "version"), strlen(cli_text(health, "version")), false);
+        show_print(cli_text(health, "version"), strlen(cli_text(health, "version")), false);
         (void)putchar('\n');
     }
     free(text);

@@ -7,7 +7,7 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/progress.h"
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 #include "trainer/base/sha256.h"
 
 /* A file on its way to the server. */
@@ -40,8 +40,8 @@ static bool show_sent(void *self, int64_t sent)
     const double seconds = (double)(progress_now_ms() - s->begun_ms) / 1000.0;
     char right[128], amount[24], rate[24];
 
-    (void)snprintf(right, sizeof right, "%s  %s/s", text_bytes(amount, sent),
-                   text_bytes(rate, seconds > 0.1 ? (int64_t)((double)sent / seconds) : 0));
+    (void)snprintf(right, sizeof right, "%s  %s/s", show_bytes(amount, sent),
+                   show_bytes(rate, seconds > 0.1 ? (int64_t)((double)sent / seconds) : 0));
     progress_draw(&s->progress, s->bytes > 0 ? (double)sent / (double)s->bytes : -1.0, s->name,
                   right, false);
     return true;
@@ -138,7 +138,7 @@ int cli_upload(struct cli *c, const char *path, const char *name, const char *pu
                     purpose != NULL ? purpose : "fine-tune"));
     TRY(cli_connect(c, true, err));
     TRY(open_source(&s, path, err));
-    (void)text_safe(s.name, sizeof s.name, shown, strlen(shown));
+    (void)show_safe(s.name, sizeof s.name, shown, strlen(shown));
     const int rc = send_file(c, &s, address, file, text, err);
     if (s.file != stdin) {
         (void)fclose(s.file);
@@ -158,7 +158,7 @@ int verb_upload(struct cli *c, struct err *err)
     } else {
         cli_line("id", cli_text(file, "id"));
         cli_line("name", cli_text(file, "filename"));
-        cli_line("size", text_bytes(bytes, cli_integer(file, "bytes")));
+        cli_line("size", show_bytes(bytes, cli_integer(file, "bytes")));
         cli_line("sha256", cli_text(file, "sha256"));
     }
     free(text);
@@ -171,8 +171,8 @@ static void file_row(struct table *t, const json_t *row)
     char bytes[24], time[24];
 
     table_add(t, cli_text(row, "id"));
-    table_add(t, text_bytes(bytes, cli_integer(row, "bytes")));
-    table_add(t, text_time(time, cli_integer(row, "created_at")));
+    table_add(t, show_bytes(bytes, cli_integer(row, "bytes")));
+    table_add(t, show_time(time, cli_integer(row, "created_at")));
     table_add(t, cli_text(row, "purpose"));
     table_add(t, cli_text(row, "filename"));
 }
@@ -192,7 +192,7 @@ int verb_rm(struct cli *c, struct err *err)
     TRY(cli_call(c, "DELETE", path, NULL, &gone, err));
     if (gone != NULL) {
         printf("deleted ");
-        text_print_safe(cli_text(gone, "id"), strlen(cli_text(gone, "id")), false);
+        show_print(cli_text(gone, "id"), strlen(cli_text(gone, "id")), false);
         (void)putchar('\n');
     }
     json_decref(gone);
@@ -205,8 +205,8 @@ static void model_row(struct table *t, const json_t *row)
 
     table_add(t, cli_text(row, "id"));
     table_add(t, cli_text(row, "family"));
-    table_add(t, text_count(count, cli_number(row, "parameters")));
-    table_add(t, text_bytes(bytes, cli_integer(row, "bytes")));
+    table_add(t, show_count(count, cli_number(row, "parameters")));
+    table_add(t, show_bytes(bytes, cli_integer(row, "bytes")));
     table_add(t, cli_text(row, "owned_by"));
 }
 
@@ -222,8 +222,8 @@ static void data_row(struct table *t, const json_t *row)
     char bytes[24], time[24];
 
     table_add(t, cli_text(row, "id"));
-    table_add(t, text_bytes(bytes, cli_integer(row, "bytes")));
-    table_add(t, text_time(time, cli_integer(row, "modified_at")));
+    table_add(t, show_bytes(bytes, cli_integer(row, "bytes")));
+    table_add(t, show_time(time, cli_integer(row, "modified_at")));
 }
 
 int verb_data(struct cli *c, struct err *err)

@@ -15,7 +15,7 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/progress.h"
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/base/sha256.h"
@@ -53,7 +53,7 @@ static bool is_plain_name(const char *name)
     char safe[512];
 
     return length > 0 && length <= 250 && name[0] != '.' && strpbrk(name, "/\\") == NULL &&
-           text_safe(safe, sizeof safe, name, length) == length && strcmp(safe, name) == 0;
+           show_safe(safe, sizeof safe, name, length) == length && strcmp(safe, name) == 0;
 }
 
 /* The answer begins: 206 goes on where the file ends, 200 is the whole file from its start. */
@@ -85,7 +85,7 @@ static bool keep(void *self, const char *bytes, size_t count)
     }
     l->have += (int64_t)count;
     progress_draw(&l->progress, (double)l->have / (double)l->file->bytes, l->file->name,
-                  text_bytes(amount, l->have), false);
+                  show_bytes(amount, l->have), false);
     return true;
 }
 
@@ -244,7 +244,7 @@ static int fetch_all(struct getter *g, const json_t *manifest, struct err *err)
         bytes += wanted.bytes;
         came_bytes += came ? wanted.bytes : 0;
         if (!args_has(&g->cli->args, OPT(JSON))) {
-            printf("%s  %s  %s%s\n", wanted.sha256, wanted.name, text_bytes(size, wanted.bytes),
+            printf("%s  %s  %s%s\n", wanted.sha256, wanted.name, show_bytes(size, wanted.bytes),
                    came ? "" : "  (was there)");
             (void)fflush(stdout);
         }
@@ -252,8 +252,8 @@ static int fetch_all(struct getter *g, const json_t *manifest, struct err *err)
     if (!args_has(&g->cli->args, OPT(JSON))) {
         char all[24];
         printf("%zu files, %s in %s, every SHA-256 checked; %s came over the network\n",
-               json_array_size(files), text_bytes(size, bytes), g->dir,
-               text_bytes(all, came_bytes));
+               json_array_size(files), show_bytes(size, bytes), g->dir,
+               show_bytes(all, came_bytes));
     }
     return 0;
 }
@@ -268,7 +268,7 @@ static int choose_dir(struct getter *g, const char *id, int64_t step, struct err
         if (!is_plain_name(id)) {
             return FAIL(err, ERR_BAD_FILE, "'%s' can't name a folder; name one yourself", id);
         }
-        (void)text_safe(safe, sizeof safe, id, strlen(id));
+        (void)show_safe(safe, sizeof safe, id, strlen(id));
         (void)snprintf(g->dir, sizeof g->dir, "%s-step-%08lld", safe, (long long)step);
     }
     if (mkdir(g->dir, 0777) != 0 && errno != EEXIST) {

@@ -8,7 +8,7 @@
 #include <sys/random.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 
 /* Upload the file of a word "field=FILE" and set the field to its id. */
 static int upload_field(struct cli *c, json_t *request, const char *word, struct err *err)
@@ -79,14 +79,14 @@ int verb_plan(struct cli *c, struct err *err)
         return rc;
     }
     cli_line("fits", json_is_true(json_object_get(plan, "fits")) ? "yes" : "no");
-    cli_line("parameters", text_count(text, cli_number(plan, "parameters")));
-    cli_line("memory", text_bytes(text, cli_integer(plan, "memory_bytes")));
+    cli_line("parameters", show_count(text, cli_number(plan, "parameters")));
+    cli_line("memory", show_bytes(text, cli_integer(plan, "memory_bytes")));
     json_object_foreach(json_object_get(plan, "memory"), region, bytes)
     {
         char name[64];
         (void)snprintf(name, sizeof name, "  %.40s", region);
         if (json_integer_value(bytes) > 0) {
-            cli_line(name, text_bytes(text, json_integer_value(bytes)));
+            cli_line(name, show_bytes(text, json_integer_value(bytes)));
         }
     }
     cli_line("advice", cli_text(plan, "advice"));
@@ -150,7 +150,7 @@ int verb_submit(struct cli *c, struct err *err)
     if (rc == 0 && as_json) {
         (void)puts(text);
     } else if (rc == 0) {
-        text_print_safe(id, strlen(id), false);
+        show_print(id, strlen(id), false);
         (void)putchar('\n');
     }
     free(text);
@@ -175,9 +175,9 @@ static void job_row(struct table *t, const json_t *row)
     table_add(t, total > 0 ? text : "");
     (void)snprintf(text, sizeof text, "%.4f", loss);
     table_add(t, isfinite(loss) ? text : "");
-    table_add(t, text_count(count, cli_number(row, "tokens_per_s")));
+    table_add(t, show_count(count, cli_number(row, "tokens_per_s")));
     table_add(t, cli_text(row, "owner"));
-    table_add(t, text_time(count, cli_integer(row, "created_at")));
+    table_add(t, show_time(count, cli_integer(row, "created_at")));
     table_add(t, cli_text(row, "name"));
 }
 
@@ -233,19 +233,19 @@ static void print_job(const json_t *job)
     print_number("eval loss", job, "eval_loss", 4);
     print_number("tokens/s", job, "tokens_per_s", 0);
     if (cli_number(job, "eta_s") > 0.0) {
-        cli_line("time left", text_duration(text, cli_number(job, "eta_s")));
+        cli_line("time left", show_duration(text, cli_number(job, "eta_s")));
     }
     if (cli_integer(job, "parameters") > 0) {
-        cli_line("parameters", text_count(text, cli_number(job, "parameters")));
+        cli_line("parameters", show_count(text, cli_number(job, "parameters")));
     }
     if (cli_integer(job, "memory_bytes") > 0) {
-        cli_line("memory", text_bytes(text, cli_integer(job, "memory_bytes")));
+        cli_line("memory", show_bytes(text, cli_integer(job, "memory_bytes")));
     }
     (void)snprintf(text, sizeof text, "%lld", (long long)cli_integer(job, "checkpoints"));
     cli_line("checkpoints", text);
-    cli_line("created", text_time(text, cli_integer(job, "created_at")));
-    cli_line("started", text_time(text, cli_integer(job, "started_at")));
-    cli_line("finished", text_time(text, cli_integer(job, "finished_at")));
+    cli_line("created", show_time(text, cli_integer(job, "created_at")));
+    cli_line("started", show_time(text, cli_integer(job, "started_at")));
+    cli_line("finished", show_time(text, cli_integer(job, "finished_at")));
     cli_line("error", cli_text(error, "message"));
     cli_line("error code", cli_text(error, "code"));
     cli_line("request", request);
@@ -288,9 +288,9 @@ static int act(struct cli *c, const char *action, json_t *body, struct err *err)
     json_decref(body);
     if (job != NULL) {
         char safe[512];
-        (void)text_safe(safe, sizeof safe, cli_text(job, "id"), strlen(cli_text(job, "id")));
+        (void)show_safe(safe, sizeof safe, cli_text(job, "id"), strlen(cli_text(job, "id")));
         printf("%s ", safe);
-        (void)text_safe(safe, sizeof safe, cli_text(job, "state"), strlen(cli_text(job, "state")));
+        (void)show_safe(safe, sizeof safe, cli_text(job, "state"), strlen(cli_text(job, "state")));
         printf("is %s\n", safe);
     }
     json_decref(job);
@@ -331,7 +331,7 @@ static void event_row(struct table *t, const json_t *row)
     }
     char *const shown = json_dumps(rest, JSON_COMPACT | JSON_REAL_PRECISION(6));
     table_add(t, cli_text(row, "id"));
-    table_add(t, text_time(time, cli_integer(row, "created_at")));
+    table_add(t, show_time(time, cli_integer(row, "created_at")));
     table_add(t, cli_text(row, "type"));
     table_add(t, shown);
     free(shown);
@@ -360,8 +360,8 @@ static void checkpoint_row(struct table *t, const json_t *row)
     char bytes[24], time[24];
 
     table_add(t, cli_text(row, "id"));
-    table_add(t, text_time(time, cli_integer(row, "created_at")));
-    table_add(t, text_bytes(bytes, cli_integer(row, "bytes")));
+    table_add(t, show_time(time, cli_integer(row, "created_at")));
+    table_add(t, show_bytes(bytes, cli_integer(row, "bytes")));
     table_add(t, json_is_true(json_object_get(row, "final")) ? "final" : "");
     table_add(t, cli_text(row, "sha256"));
 }

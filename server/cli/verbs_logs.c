@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/text.h"
+#include "server/cli/show.h"
 
 /* The log's text may be cut anywhere by the network: what may be the start of a longer character
  * waits for the rest. */
@@ -43,14 +43,14 @@ static bool print_some(void *self, const char *bytes, size_t count)
         count--;
         const size_t open = unfinished(joined, p->count);
         if (open < p->count || p->count >= sizeof p->kept) {
-            text_print_safe(joined, p->count, true);
+            show_print(joined, p->count, true);
             p->count = 0;
         } else {
             memcpy(p->kept, joined, p->count);
         }
     }
     const size_t open = unfinished(bytes, count);
-    text_print_safe(bytes, count - open, true);
+    show_print(bytes, count - open, true);
     memcpy(p->kept, bytes + count - open, open);
     p->count += open;
     return fflush(stdout) == 0;
@@ -104,6 +104,6 @@ int verb_logs(struct cli *c, struct err *err)
             (void)nanosleep(&wait, NULL);
         }
     }
-    text_print_safe(printer.kept, printer.count, true);
+    show_print(printer.kept, printer.count, true);
     return 0;
 }

@@ -13,8 +13,8 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/progress.h"
+#include "server/cli/show.h"
 #include "server/cli/sse.h"
-#include "server/cli/text.h"
 
 enum { QUIET_S = 45, LINE_MS = 2000, WAIT_MOST_S = 8, EXIT_DETACHED = 130 };
 
@@ -48,7 +48,7 @@ struct watch {
 
 static void copy_safe(char *out, size_t size, const char *text)
 {
-    (void)text_safe(out, size, text, strlen(text));
+    (void)show_safe(out, size, text, strlen(text));
 }
 
 /* A line of its own; a bar stays below it. */
@@ -69,8 +69,8 @@ static void describe_training(const struct watch *w, char out[256])
     if (isfinite(w->loss)) {
         (void)snprintf(loss, sizeof loss, "loss %.4f  ", w->loss);
     }
-    (void)snprintf(out, 256, "%s%s tokens/s  ETA %s", loss, text_count(rate, w->tokens_per_s),
-                   text_duration(left, w->eta_s));
+    (void)snprintf(out, 256, "%s%s tokens/s  ETA %s", loss, show_count(rate, w->tokens_per_s),
+                   show_duration(left, w->eta_s));
 }
 
 static void draw(struct watch *w, bool now)
@@ -230,7 +230,7 @@ static void take_checkpoint(struct watch *w, const json_t *event)
     copy_safe(sha256, sizeof sha256, cli_text(event, "sha256"));
     (void)snprintf(text, sizeof text, "step %lld  checkpoint  %s  sha256 %s",
                    (long long)cli_integer(event, "step"),
-                   text_bytes(bytes, cli_integer(event, "bytes")), sha256);
+                   show_bytes(bytes, cli_integer(event, "bytes")), sha256);
     say(w, text);
 }
 
@@ -263,8 +263,8 @@ static void take_other(struct watch *w, const char *type, const json_t *event)
         char count[24], bytes[24];
         w->total_steps = cli_integer(event, "total_steps");
         (void)snprintf(text, sizeof text, "ready: %s parameters, %s of memory, %lld steps",
-                       text_count(count, cli_number(event, "parameters")),
-                       text_bytes(bytes, cli_integer(event, "memory_bytes")),
+                       show_count(count, cli_number(event, "parameters")),
+                       show_bytes(bytes, cli_integer(event, "memory_bytes")),
                        (long long)w->total_steps);
         say(w, text);
     } else if (strcmp(type, "resumed") == 0) {
