@@ -1,4 +1,4 @@
-# Targets:  all (default)  demo  test  check-all  lint  analyze  format  clean
+# Targets:  all (default)  demo  demo-stop  test  check-all  lint  analyze  format  clean
 # Knobs:    CONFIG=release|debug|asan|tsan    CUDA=0|1    CC=gcc|clang    V=1 shows commands
 #
 # One Makefile, no recursion. Objects of each configuration live apart in build/$(CONFIG), so that
@@ -8,7 +8,8 @@
 CONFIG ?= release
 CUDA   ?= 0
 ifeq ($(origin CC),default)
-  CC := gcc
+  # Ubuntu 22.04 has gcc 12 beside its gcc 11.
+  CC := $(if $(filter 9 10 11,$(shell gcc -dumpversion 2>/dev/null)),gcc-12,gcc)
 endif
 CLANG  := $(findstring clang,$(CC))
 B      := build/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)$(if $(CLANG),-clang)
@@ -63,10 +64,12 @@ vectors64 = $(foreach i,$(ISAS64),$(patsubst %,$O/f64/isa/$i/%.o,$(VECTOR)))
 PROGRAMS := $(if $(wildcard trainer/main.c),$B/hone-train) $(if $(wildcard server/main.c),$B/honed) \
             $(if $(wildcard server/cli/main.c),$B/hone)
 
-.PHONY: all demo test check-all lint analyze format clean programs tests
+PLOTTER := node_modules/uplot/dist
+
+.PHONY: all demo demo-stop test check-all lint analyze format clean programs tests
 .DELETE_ON_ERROR:
 .SECONDARY:
-all: $(PROGRAMS) web/vendor/uPlot.esm.js
+all: $(PROGRAMS) $(if $(wildcard $(PLOTTER)),web/vendor/uPlot.esm.js)
 
 $O/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -111,12 +114,10 @@ $B/honed: $O/server/main.c.o $O/server.a $O/trainer.a $O/kernels.a
 $B/hone: $O/server/cli/main.c.o $O/cli.a $O/trainer.a
 	$(call link,-lcurl -ljansson -lnettle -lm -pthread)
 
-# uPlot draws the page's charts; without npm or network the page draws plain lines.
-PLOTTER := node_modules/uplot/dist/
-web/vendor/uPlot.esm.js: package-lock.json
-	$(Q)if [ -d $(PLOTTER) ] || npm ci --omit=dev --fetch-retries=0 >/dev/null 2>&1; then \
-	    mkdir -p $(@D) && cp $(PLOTTER)uPlot.esm.js $(PLOTTER)uPlot.min.css $(PLOTTER)../LICENSE $(@D)/; \
-	else echo "NOTE  no uPlot (npm or network is missing): the page draws plain lines"; fi
+# uPlot draws the page's charts. docker/install gets it; without it the page draws plain lines.
+web/vendor/uPlot.esm.js: $(PLOTTER)/uPlot.esm.js
+	@mkdir -p $(@D)
+	$(Q)cp $(PLOTTER)/uPlot.esm.js $(PLOTTER)/uPlot.min.css $(PLOTTER)/../LICENSE $(@D)/
 
 # Tests: one program per file, so that a crash in one hides nothing in another.
 $B/tests/test_%: $O/tests/test_%.c.o $O/server.a $O/trainer.a $O/kernels.a
@@ -140,8 +141,19 @@ $B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
 CTESTS := $(patsubst tests/%.c,$B/tests/%,$(TESTS) $(TESTS64))
 tests: $(CTESTS)
 
-test: all tests
-	$(Q)prove --timer $(CTESTS)
+
+# These two ask docker/install first; make is started again, because only then is the compiler there.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+demo:
+	$(Q)docker/install build demo web
+	$(Q)$(MAKE) --no-print-directory $(JOBS) all
+	$(Q)docker/demo run $B
+demo-stop:
+	$(Q)docker/demo stop
+test:
+	$(Q)docker/install build web test
+	$(Q)$(MAKE) --no-print-directory $(JOBS) all tests $B/tests/fake_trainer
+	$(Q)tests/run $B $(CTESTS)
 
 FORMATTED := $(shell find kernels trainer server tests -name '*.[ch]')
 format:
