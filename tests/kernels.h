@@ -174,7 +174,7 @@ __attribute__((unused)) static double error_of(struct tensor t, const double *wa
         error = e <= error ? error : e;
         size = fabs(want[i]) > size ? fabs(want[i]) : size;
         if (e != e) {
-            return INFINITY;
+            return (double)INFINITY;
         }
     }
     return error / size;

@@ -59,11 +59,11 @@ static ALWAYS_INLINE real silu_slope(real x)
     return s * (REAL(1.0) + x * (REAL(1.0) - s));
 }
 
-#define FORWARD_LOOP(act)                               \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-    {                                                   \
-        y[i] = act(x[i]);                               \
-    }                                                   \
+#define FORWARD_LOOP(act)                     \
+    WIDE_SIMD for (int64_t i = 0; i < n; i++) \
+    {                                         \
+        y[i] = act(x[i]);                     \
+    }                                         \
     break
 
 static void forward_tile(real *y, const real *x, int64_t n, enum activation act)
@@ -77,11 +77,11 @@ static void forward_tile(real *y, const real *x, int64_t n, enum activation act)
     }
 }
 
-#define BACKWARD_LOOP(slope)                            \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-    {                                                   \
-        dx[i] = dy[i] * slope(x[i]);                    \
-    }                                                   \
+#define BACKWARD_LOOP(slope)                  \
+    WIDE_SIMD for (int64_t i = 0; i < n; i++) \
+    {                                         \
+        dx[i] = dy[i] * slope(x[i]);          \
+    }                                         \
     break
 
 static void backward_tile(real *dx, const real *dy, const real *x, int64_t n, enum activation act)

@@ -12,6 +12,7 @@
 #define WIDE_INLINE inline __attribute__((always_inline))
 
 #ifdef HONE_DOUBLE
+    #define WIDE_SIMD /* erf of <math.h> cannot be vectorised: nothing to ask for */
 
 static WIDE_INLINE real wide_exp(real x)
 {
@@ -24,6 +25,7 @@ static WIDE_INLINE real wide_erf(real x)
 }
 
 #else
+    #define WIDE_SIMD _Pragma("omp simd")
 
 /* exp to about 2 ulp: x = n log 2 + r, |r| <= log(2) / 2, exp(x) = 2^n p(r) with Cephes' polynomial.
  * Below -87.7 the factor 2^n has exponent bits 0, which makes the result exactly 0. Above 88.37 it has
