@@ -251,10 +251,6 @@ int io_open_beneath_walking(int *fd, int root_fd, const char *relative, struct e
         }
         at = next;
     }
-    if (number == ENOTDIR) {
-        number =
-            ELOOP; /* what O_DIRECTORY | O_NOFOLLOW says of a link; a file is no folder either */
-    }
     if (number != 0) {
         return cannot_open_beneath(relative, number, err);
     }
