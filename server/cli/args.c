@@ -102,6 +102,22 @@ int args_find_verb(const char *name)
     return -1;
 }
 
+/* The first word is the verb, the others are its own. */
+static int take_word(struct args *out, const char *word, struct err *err)
+{
+    if (out->verb < 0) {
+        out->verb = args_find_verb(word);
+        return out->verb >= 0
+                   ? 0
+                   : FAIL(err, ERR_BAD_REQUEST, "there is no verb %s; see `hone help`", word);
+    }
+    if (out->words == MOST_WORDS) {
+        return FAIL(err, ERR_BAD_REQUEST, "there are more than %d words", MOST_WORDS);
+    }
+    out->word[out->words++] = word;
+    return 0;
+}
+
 int args_parse(struct args *out, int argc, char **argv, struct err *err)
 {
     bool only_words = false;
@@ -109,23 +125,19 @@ int args_parse(struct args *out, int argc, char **argv, struct err *err)
     *out = (struct args){.verb = -1};
     for (int i = 1; i < argc; i++) {
         const char *const word = argv[i];
+        const bool is_option = !only_words && word[0] == '-' && word[1] != '\0';
+        int rc = 0;
 
-        if (!only_words && strcmp(word, "--") == 0) {
+        if (!is_option) {
+            rc = take_word(out, word, err);
+        } else if (strcmp(word, "--") == 0) {
             only_words = true;
-        } else if (!only_words && out->verb < 0 && strcmp(word, "--version") == 0) {
+        } else if (out->verb < 0 && strcmp(word, "--version") == 0) {
             out->verb = args_find_verb("version");
-        } else if (!only_words && word[0] == '-' && word[1] != '\0') {
-            TRY(take_option(out, argc, argv, &i, err));
-        } else if (out->verb < 0) {
-            out->verb = args_find_verb(word);
-            if (out->verb < 0) {
-                return FAIL(err, ERR_BAD_REQUEST, "there is no verb %s; see `hone help`", word);
-            }
-        } else if (out->words == MOST_WORDS) {
-            return FAIL(err, ERR_BAD_REQUEST, "there are more than %d words", MOST_WORDS);
         } else {
-            out->word[out->words++] = word;
+            rc = take_option(out, argc, argv, &i, err);
         }
+        TRY(rc);
     }
     if (out->verb < 0 || args_has(out, OPT(HELP))) {
         out->word[0] = out->verb < 0 ? NULL : verbs[out->verb].name;

@@ -56,13 +56,15 @@ static bool print_some(void *self, const char *bytes, size_t count)
     return fflush(stdout) == 0;
 }
 
-static int is_final(struct cli *c, const char *job_path, bool *final, struct err *err)
+static int is_final(struct cli *c, const char *id, bool *final, struct err *err)
 {
     static const char *const ends[] = {"succeeded", "failed", "cancelled", "paused"};
+    char path[512];
     json_t *job = NULL;
 
     *final = false;
-    TRY(http_call(c->http, "GET", job_path, NULL, &job, NULL, err));
+    TRY(assign_path(path, sizeof path, err, "/v1/jobs/%", id));
+    TRY(http_call(c->http, "GET", path, NULL, &job, NULL, err));
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         *final = *final || strcmp(cli_text(job, "state"), ends[i]) == 0;
     }
@@ -70,40 +72,39 @@ static int is_final(struct cli *c, const char *job_path, bool *final, struct err
     return 0;
 }
 
+/* Print what the log has beyond what was printed. */
+static int print_rest(struct cli *c, const char *id, struct printer *printer, struct err *err)
+{
+    char path[512], range[64];
+    struct http_request request = {
+        .method = "GET", .path = path, .sink = print_some, .self = printer, .quiet_s = 60};
+    struct http_reply reply;
+
+    TRY(assign_path(path, sizeof path, err, "/v1/jobs/%/log", id));
+    (void)snprintf(range, sizeof range, "Range: bytes=%lld-", (long long)printer->bytes);
+    request.header = printer->bytes > 0 ? range : NULL;
+    const int rc = http_send(c->http, &request, &reply, err);
+    http_reply_fini(&reply);
+    /* Nothing new: the range begins where the file ends. */
+    return rc == ERR_BAD_RANGE ? 0 : rc;
+}
+
 int verb_logs(struct cli *c, struct err *err)
 {
-    char id[128], path[512], job_path[512], range[64];
+    const struct timespec wait = {.tv_nsec = 500000000L};
     struct printer printer = {0};
-    const struct timespec wait = {.tv_nsec = 500 * 1000 * 1000};
-    bool final = !args_has(&c->args, OPT(FOLLOW)), last = false;
-    struct http_request request = {
-        .method = "GET", .path = path, .sink = print_some, .self = &printer, .quiet_s = 60};
+    char id[128];
+    bool is_over = true;
 
     TRY(cli_connect(c, true, err));
     TRY(cli_job(c, c->args.word[0], id, err));
-    TRY(assign_path(path, sizeof path, err, "/v1/jobs/%/log", id));
-    TRY(assign_path(job_path, sizeof job_path, err, "/v1/jobs/%", id));
-    while (!last) {
-        struct http_reply reply;
-
+    do {
         /* The state is read before the text, so that the text of an ended job is all of it. */
-        last = final;
-        if (!final) {
-            TRY(is_final(c, job_path, &final, err));
-            last = final;
-        }
-        (void)snprintf(range, sizeof range, "Range: bytes=%lld-", (long long)printer.bytes);
-        request.header = printer.bytes > 0 ? range : NULL;
-        const int rc = http_send(c->http, &request, &reply, err);
-        http_reply_fini(&reply);
-        /* Nothing new: the range begins where the file ends. */
-        if (rc != 0 && rc != ERR_BAD_RANGE) {
-            return rc;
-        }
-        if (!last) {
-            (void)nanosleep(&wait, NULL);
-        }
-    }
+        int rc = args_has(&c->args, OPT(FOLLOW)) ? is_final(c, id, &is_over, err) : 0;
+
+        rc = rc != 0 ? rc : print_rest(c, id, &printer, err);
+        TRY(rc);
+    } while (!is_over && nanosleep(&wait, NULL) == 0);
     show_print(printer.kept, printer.count, true);
     return 0;
 }

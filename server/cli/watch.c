@@ -16,7 +16,13 @@
 #include "server/cli/show.h"
 #include "server/cli/sse.h"
 
-enum { QUIET_S = 45, LINE_MS = 2000, WAIT_MOST_S = 8, EXIT_DETACHED = 130 };
+enum {
+    QUIET_S = 45,
+    LINE_MS = 2000,
+    WAIT_LEAST_MS = 250,
+    WAIT_MOST_MS = 8000,
+    EXIT_DETACHED = 130
+};
 
 static volatile sig_atomic_t was_interrupted;
 
@@ -397,7 +403,7 @@ static bool on_tick(void *self, int64_t sent)
 static int follow(struct watch *w, struct err *err)
 {
     char path[512], last[160];
-    struct timespec wait = {.tv_nsec = 250 * 1000 * 1000};
+    int64_t wait_ms = WAIT_LEAST_MS;
     struct http_request request = {.method = "GET",
                                    .path = path,
                                    .sink = on_bytes,
@@ -432,11 +438,10 @@ static int follow(struct watch *w, struct err *err)
             say(w, "the connection is lost; trying again (Ctrl-C stops watching, not the job)");
             w->is_lost = true;
         }
-        wait = opened
-                   ? (struct timespec){.tv_nsec = 250 * 1000 * 1000}
-                   : (struct timespec){.tv_sec = wait.tv_sec == 0                ? 1
-                                                 : wait.tv_sec * 2 > WAIT_MOST_S ? WAIT_MOST_S
-                                                                                 : wait.tv_sec * 2};
+        wait_ms = opened ? WAIT_LEAST_MS : wait_ms * 2;
+        wait_ms = wait_ms < WAIT_MOST_MS ? wait_ms : WAIT_MOST_MS;
+        const struct timespec wait = {.tv_sec = wait_ms / 1000,
+                                      .tv_nsec = wait_ms % 1000 * 1000000};
         (void)nanosleep(&wait, NULL);
     }
     return 0;
