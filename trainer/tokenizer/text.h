@@ -1,6 +1,6 @@
-/* utf8.h - growing byte strings and UTF-8, for the tokenizer. */
-#ifndef TRAINER_TOKENIZER_UTF8_H
-#define TRAINER_TOKENIZER_UTF8_H
+/* text.h - growing byte strings and UTF-8, for the tokenizer. */
+#ifndef TRAINER_TOKENIZER_TEXT_H
+#define TRAINER_TOKENIZER_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

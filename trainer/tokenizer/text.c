@@ -1,5 +1,5 @@
-/* utf8.c - growing byte strings and UTF-8, for the tokenizer. */
-#include "trainer/tokenizer/utf8.h"
+/* text.c - growing byte strings and UTF-8, for the tokenizer. */
+#include "trainer/tokenizer/text.h"
 
 #include <stdlib.h>
 #include <string.h>
