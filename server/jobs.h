@@ -1,0 +1,46 @@
+/* jobs.h - the rows of jobs and their events in the store. */
+#ifndef SERVER_JOBS_H
+#define SERVER_JOBS_H
+
+#include "server/auth.h"
+#include "server/job.h"
+#include "server/store.h"
+
+enum { JOB_INTENT = 16 };
+
+/* What decisions about a job need. */
+struct job_ref {
+    int64_t seq, user_id;
+    char id[RANDOM_ID];
+    char owner[USER_NAME];
+    enum job_state state;
+    int attempt, tries;
+    char intent[JOB_INTENT]; /* why a run was told to stop: "", "cancel", "cancel_save", "pause" */
+    int64_t tail_offset;
+    int64_t checkpoint; /* step of the newest checkpoint; -1 when there is none */
+};
+
+/* The job of that id, for its owner or an admin; `who` NULL sees all. Errors: NOT_FOUND. */
+int job_find(sqlite3 *db, const char *id, const struct identity *who, struct job_ref *out,
+             struct err *err);
+
+/* The first of the jobs in `state`, by age; *found is false when there is none. */
+int job_first(sqlite3 *db, enum job_state state, struct job_ref *out, bool *found, struct err *err);
+
+/* The job object of routes.def; a new reference. job_text is the same as one line, for free(). */
+int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err);
+int job_text(sqlite3 *db, int64_t seq, char **out, struct err *err);
+
+/* Move the job along an arrow of states.def, with a `job` event in the same transaction; ref follows.
+ * `reason` may be NULL. CHECKs the arrow. Errors: BAD_STATE when the job is not in ref->state now. */
+int job_move(struct tx *tx, struct job_ref *ref, enum job_state to, const char *reason,
+             struct err *err);
+
+/* Say that the job object changed. */
+int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err);
+
+/* Store an event and announce it. `body`: a JSON object on one line. */
+int job_event_add(struct tx *tx, const struct job_ref *ref, const char *type, const char *body,
+                  struct err *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* sizing.h - what a job will need, before it is queued. */
+#ifndef SERVER_SIZING_H
+#define SERVER_SIZING_H
+
+#include "server/app.h"
+#include "trainer/spec.h"
+
+struct sizing {
+    int64_t memory_bytes, parameters; /* 0 where not known */
+};
+
+/* Refuse what can never fit. `references` as of references_find. Errors: DOES_NOT_FIT, BAD_SPEC. */
+int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,
+                 struct sizing *out, struct err *err);
+
+/* The answer of POST /v1/plan (routes.def). Errors: as sizing_check. */
+int sizing_plan(const struct app *app, const struct spec *spec, const json_t *references,
+                json_t **out, struct err *err);
+
+#endif

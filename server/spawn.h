@@ -1,0 +1,14 @@
+/* spawn.h - starts the launcher of a job. */
+#ifndef SERVER_SPAWN_H
+#define SERVER_SPAWN_H
+
+#include <sys/types.h>
+
+#include "trainer/base/err.h"
+
+/* Run `trainer run dir` in a session of its own: standard input from /dev/null, output appended to
+ * dir/log.txt, all other descriptors closed, signals as at login, and of the environment only what a run
+ * needs, with HONE_JOB_DIR=dir. Errors: NOT_FOUND (no such program), IO. */
+int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err *err);
+
+#endif
