@@ -1,0 +1,185 @@
+/* line.c - deadlines of connections. */
+#include "server/line.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum { LOOK_MS = 500, BODY_FREE_MS = 10000, BODY_BYTES_PER_S = 10000 };
+
+enum turn { TURN_HEAD, TURN_BODY, TURN_OURS };
+
+struct line {
+    struct lines *all;
+    struct line *next, **place; /* in the list */
+    int fd;
+    enum turn turn;
+    int64_t since_ms, limit_ms, bytes;
+};
+
+struct lines {
+    int64_t header_ms, idle_ms;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows and the fields of every line */
+    pthread_cond_t closing_now;
+    bool closing;
+    struct line *first;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool is_late(const struct line *line, int64_t now)
+{
+    const int64_t took = now - line->since_ms;
+
+    switch (line->turn) {
+    case TURN_HEAD: return took > line->limit_ms;
+    case TURN_BODY: return took > BODY_FREE_MS && line->bytes < took * BODY_BYTES_PER_S / 1000;
+    case TURN_OURS: return false;
+    }
+    return false;
+}
+
+static void *look_for_ever(void *argument)
+{
+    struct lines *l = argument;
+
+    pthread_mutex_lock(&l->lock);
+    while (!l->closing) {
+        const int64_t now = now_ms();
+        for (struct line *line = l->first; line != NULL; line = line->next) {
+            if (is_late(line, now)) {
+                (void)shutdown(line->fd, SHUT_RDWR); /* gone already: as well */
+            }
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += LOOK_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_cond_timedwait(&l->closing_now, &l->lock, &until);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+int lines_open(struct lines **out, int64_t header_ms, int64_t idle_ms, struct err *err)
+{
+    struct lines *l = calloc(1, sizeof *l);
+    pthread_condattr_t monotonic;
+
+    if (l == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for connections");
+    }
+    l->header_ms = header_ms;
+    l->idle_ms = idle_ms;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->closing_now, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&l->thread, NULL, look_for_ever, l) != 0) {
+        free(l);
+        return FAIL(err, ERR_NO_MEMORY, "no thread for deadlines");
+    }
+    *out = l;
+    return 0;
+}
+
+void lines_close(struct lines *l)
+{
+    if (l == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&l->lock);
+    l->closing = true;
+    pthread_cond_signal(&l->closing_now);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    pthread_cond_destroy(&l->closing_now);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+struct line *line_begin(struct lines *l, int fd)
+{
+    struct line *line = calloc(1, sizeof *line);
+
+    if (line == NULL) {
+        return NULL;
+    }
+    line->all = l;
+    line->fd = fd;
+    line->since_ms = now_ms();
+    line->limit_ms = l->header_ms;
+    pthread_mutex_lock(&l->lock);
+    line->next = l->first;
+    line->place = &l->first;
+    if (l->first != NULL) {
+        l->first->place = &line->next;
+    }
+    l->first = line;
+    pthread_mutex_unlock(&l->lock);
+    return line;
+}
+
+void line_end(struct line *line)
+{
+    if (line == NULL) {
+        return;
+    }
+    struct lines *l = line->all;
+    pthread_mutex_lock(&l->lock);
+    *line->place = line->next;
+    if (line->next != NULL) {
+        line->next->place = line->place;
+    }
+    pthread_mutex_unlock(&l->lock);
+    free(line);
+}
+
+static void turn_to(struct line *line, enum turn turn, int64_t limit_ms)
+{
+    if (line != NULL) {
+        pthread_mutex_lock(&line->all->lock);
+        line->turn = turn;
+        line->since_ms = now_ms();
+        line->limit_ms = limit_ms;
+        line->bytes = 0;
+        pthread_mutex_unlock(&line->all->lock);
+    }
+}
+
+void line_head_is_due(struct line *line)
+{
+    if (line != NULL) { /* it may rest for a while before the next request begins */
+        turn_to(line, TURN_HEAD, line->all->idle_ms + line->all->header_ms);
+    }
+}
+
+void line_body_is_due(struct line *line)
+{
+    turn_to(line, TURN_BODY, 0);
+}
+
+void line_body_moved(struct line *line, int64_t bytes)
+{
+    if (line != NULL) {
+        pthread_mutex_lock(&line->all->lock);
+        line->bytes += bytes;
+        pthread_mutex_unlock(&line->all->lock);
+    }
+}
+
+void line_is_ours(struct line *line)
+{
+    turn_to(line, TURN_OURS, 0);
+}

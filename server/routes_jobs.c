@@ -1,0 +1,269 @@
+/* routes_jobs.c - /v1/jobs: submit, list, look, and what may be asked of a job. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/jobs.h"
+#include "server/list.h"
+#include "server/references.h"
+#include "server/sizing.h"
+#include "server/submit.h"
+#include "server/supervise.h"
+#include "server/text.h"
+
+enum { STATE_FILTER = 200 };
+
+int handle_job_submit(const struct request *rq, struct reply *rp, struct err *err)
+{
+    const char *retries = request_header(rq, "x-stainless-retry-count");
+    struct submission s = {.who = rq->who,
+                           .request = rq->body,
+                           .key = request_header(rq, "Idempotency-Key"),
+                           .is_retry = retries != NULL && strcmp(retries, "0") != 0,
+                           .text = rq->body_text,
+                           .size = rq->body_size};
+
+    if (s.key != NULL &&
+        (s.key[0] == '\0' || strlen(s.key) >= IDEMPOTENCY_KEY || !text_is_plain(s.key))) {
+        return FAIL(err, ERR_BAD_REQUEST, "Idempotency-Key has 1 to %d plain characters",
+                    IDEMPOTENCY_KEY - 1);
+    }
+    TRY(submit_job(rq->app, &s, err));
+    rp->status = 201;
+    rp->body = s.job;
+    reply_add(rp, "Location", "/v1/jobs/%s", s.id);
+    if (s.was_there) {
+        reply_add(rp, "Idempotent-Replayed", "true");
+    }
+    return 0;
+}
+
+/* ",queued,running," from "queued,running". Errors: BAD_REQUEST for a word that is no state. */
+static int read_states(const struct request *rq, char out[STATE_FILTER], const char **filter,
+                       struct err *err)
+{
+    const char *states = gate_query(rq->in, "state");
+    char word[16];
+
+    *filter = NULL;
+    if (states == NULL || states[0] == '\0') {
+        return 0;
+    }
+    if (snprintf(out, STATE_FILTER, ",%s,", states) >= STATE_FILTER) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "state", "state is too long");
+    }
+    for (const char *p = states; *p != '\0';) {
+        const size_t size = strcspn(p, ",");
+        (void)snprintf(word, sizeof word, "%.*s", (int)(size < sizeof word ? size : 0), p);
+        if (job_state_from_word(word) == JOB_STATE_COUNT) {
+            return FAIL_PARAM(err, ERR_BAD_REQUEST, "state", "\"%.30s\" is not a state of a job",
+                              states);
+        }
+        p += size;
+        p += *p == ',';
+    }
+    *filter = out;
+    return 0;
+}
+
+static int job_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err)
+{
+    return job_object(db, sqlite3_column_int64(row, 0), out, err);
+}
+
+int handle_jobs_list(const struct request *rq, struct reply *rp, struct err *err)
+{
+    const char *mine = gate_query(rq->in, "mine");
+    const bool all = rq->who->is_admin && (mine == NULL || strcmp(mine, "1") != 0);
+    char states[STATE_FILTER];
+    struct listing l = {
+        .columns = "seq",
+        .from = "jobs WHERE (?1=0 OR user_id=?1) AND (?2 IS NULL OR instr(?2, ','||state||','))",
+        .order = "seq",
+        .number = "SELECT seq FROM jobs WHERE id=?",
+        .make = job_row,
+        .newest_first = true,
+        .limit = 20,
+        .most = 100,
+        .scope = all ? 0 : rq->who->user_id,
+    };
+
+    TRY(read_states(rq, states, &l.filter, err));
+    return list_reply(rq, rp, &l, err);
+}
+
+/* A job and what is asked of it. */
+struct job_order {
+    const struct request *rq;
+    enum job_action action;
+    bool save;
+    struct job_ref ref;
+    json_t *job; /* out: a new reference */
+};
+
+static int read_job(sqlite3 *db, void *argument, struct err *err)
+{
+    struct job_order *o = argument;
+
+    TRY(job_find(db, o->rq->param[0], o->rq->who, &o->ref, err));
+    return job_object(db, o->ref.seq, &o->job, err);
+}
+
+int handle_job_get(const struct request *rq, struct reply *rp, struct err *err)
+{
+    struct job_order o = {.rq = rq};
+
+    TRY(store_read(rq->app->store, read_job, &o, err));
+    rp->body = o.job;
+    return 0;
+}
+
+static int refuse(const struct job_order *o, struct err *err)
+{
+    return FAIL(err, ERR_BAD_STATE, "a job that is %s can't be told to %s%s",
+                job_state_word(o->ref.state), job_action_word(o->action),
+                o->action == JOB_RESUME && o->ref.state != JOB_SUCCEEDED ? ": it has no checkpoint"
+                                                                         : "");
+}
+
+/* Record why the run is told to stop; the supervisor sends the signal. */
+static int ask_to_stop(struct tx *tx, struct job_order *o, const char *intent, struct err *err)
+{
+    TRY(db_run(tx->db, err, "UPDATE jobs SET intent=?, intent_at=? WHERE seq=?", "sii", intent,
+               (int64_t)time(NULL), o->ref.seq));
+    if (o->ref.state == JOB_STOPPING) {
+        return job_announce(tx, &o->ref, err);
+    }
+    return job_move(tx, &o->ref, JOB_STOPPING,
+                    strcmp(intent, "pause") == 0 ? "is being paused" : "is being cancelled", err);
+}
+
+static int cancel(struct tx *tx, struct job_order *o, struct err *err)
+{
+    if (o->ref.state == JOB_CANCELLED) {
+        return 0;
+    }
+    if (!job_allows(o->ref.state, JOB_CANCEL, false)) {
+        return refuse(o, err);
+    }
+    if (o->ref.state == JOB_QUEUED || o->ref.state == JOB_PAUSED) {
+        TRY(db_run(tx->db, err, "UPDATE jobs SET stage=NULL WHERE seq=?", "i", o->ref.seq));
+        return job_move(tx, &o->ref, JOB_CANCELLED, NULL, err);
+    }
+    return ask_to_stop(tx, o, o->save ? "cancel_save" : "cancel", err);
+}
+
+static int pause_job(struct tx *tx, struct job_order *o, struct err *err)
+{
+    const bool pausing = o->ref.state == JOB_STOPPING && strcmp(o->ref.intent, "pause") == 0;
+
+    if (o->ref.state == JOB_PAUSED || pausing) {
+        return 0;
+    }
+    if (!job_allows(o->ref.state, JOB_PAUSE, false)) {
+        return refuse(o, err);
+    }
+    if (o->ref.state == JOB_QUEUED) {
+        TRY(db_run(tx->db, err, "UPDATE jobs SET stage=NULL WHERE seq=?", "i", o->ref.seq));
+        return job_move(tx, &o->ref, JOB_PAUSED, NULL, err);
+    }
+    return ask_to_stop(tx, o, "pause", err);
+}
+
+static int resume(struct tx *tx, struct job_order *o, struct err *err)
+{
+    if (!job_allows(o->ref.state, JOB_RESUME, o->ref.checkpoint >= 0)) {
+        return refuse(o, err);
+    }
+    TRY(db_run(tx->db, err,
+               "UPDATE jobs SET tries=0, stage='waiting', error_code=NULL, error_message=NULL,"
+               " error_param=NULL WHERE seq=?",
+               "i", o->ref.seq));
+    return job_move(tx, &o->ref, JOB_QUEUED, NULL, err);
+}
+
+static int do_action(struct tx *tx, void *argument, struct err *err)
+{
+    struct job_order *o = argument;
+    int rc = 0;
+
+    TRY(job_find(tx->db, o->rq->param[0], o->rq->who, &o->ref, err));
+    switch (o->action) {
+    case JOB_CANCEL: rc = cancel(tx, o, err); break;
+    case JOB_PAUSE: rc = pause_job(tx, o, err); break;
+    case JOB_RESUME: rc = resume(tx, o, err); break;
+    case JOB_SAVE:
+    case JOB_ACTION_COUNT: break;
+    }
+    return rc != 0 ? rc : job_object(tx->db, o->ref.seq, &o->job, err);
+}
+
+static int ask(const struct request *rq, struct reply *rp, enum job_action action, bool save,
+               struct err *err)
+{
+    struct job_order o = {.rq = rq, .action = action, .save = save};
+
+    TRY(store_write(rq->app->store, do_action, &o, err));
+    supervisor_kick(rq->app->supervisor);
+    rp->body = o.job;
+    return 0;
+}
+
+int handle_job_cancel(const struct request *rq, struct reply *rp, struct err *err)
+{
+    const json_t *save = json_object_get(rq->body, "save");
+
+    if (save != NULL && !json_is_boolean(save)) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "save", "save must be true or false");
+    }
+    return ask(rq, rp, JOB_CANCEL, json_is_true(save), err);
+}
+
+int handle_job_pause(const struct request *rq, struct reply *rp, struct err *err)
+{
+    return ask(rq, rp, JOB_PAUSE, true, err);
+}
+
+int handle_job_resume(const struct request *rq, struct reply *rp, struct err *err)
+{
+    return ask(rq, rp, JOB_RESUME, false, err);
+}
+
+int handle_job_save(const struct request *rq, struct reply *rp, struct err *err)
+{
+    struct job_order o = {.rq = rq, .action = JOB_SAVE};
+    char dir[SETTING_TEXT + 64];
+
+    TRY(store_read(rq->app->store, read_job, &o, err));
+    rp->body = o.job;
+    if (!job_allows(o.ref.state, JOB_SAVE, false)) {
+        return refuse(&o, err);
+    }
+    job_dir(dir, sizeof dir, rq->app->settings, o.ref.id);
+    if (job_signal(dir, SIGUSR1, err) != 0) {
+        return FAIL(err, ERR_BAD_STATE, "the run has ended just now");
+    }
+    rp->status = 202;
+    return 0;
+}
+
+int handle_plan(const struct request *rq, struct reply *rp, struct err *err)
+{
+    struct spec *spec = calloc(1, sizeof *spec);
+    json_t *references = NULL;
+
+    if (spec == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a plan");
+    }
+    int rc = spec_parse(spec, rq->body, err);
+    if (rc == 0) {
+        rc = references_find(rq->app, rq->who, spec, &references, err);
+        rc = rc != 0 ? rc : sizing_plan(rq->app, spec, references, &rp->body, err);
+        spec_free(spec);
+    }
+    json_decref(references);
+    free(spec);
+    return rc;
+}
