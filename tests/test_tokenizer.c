@@ -186,12 +186,104 @@ static void gives_the_ids_of_a_llama2_tokenizer(void)
     check_vectors("data/models/stories260K", "vectors/tokenizer/hf_tok512.json");
 }
 
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525U + 1013904223U;
+    return *state >> 8;
+}
+
+/* Encode in pieces of about `step` bytes; counts the cuts. */
+static int encode_parts(struct encoder *e, struct token_list *out, const char *text, size_t n,
+                        size_t step, struct err *err)
+{
+    size_t start = 0, end = 0;
+    int cuts = 0;
+
+    while (start < n || n == 0) {
+        size_t used;
+        end = end + step < n ? end + step : n;
+        const bool last = end == n;
+        if (encoder_encode_part(e, out, text + start, end - start, start == 0, last, &used, err) !=
+            0) {
+            return -1;
+        }
+        cuts += used > 0 && !last;
+        start += used;
+        if (last) {
+            break;
+        }
+    }
+    return cuts;
+}
+
+/* Strings in random order, some many times: what a cut could get wrong is in there somewhere. */
+static char *random_text(const json_t *strings, uint32_t *state, int pieces, size_t *n)
+{
+    char *text = calloc(1, 1);
+
+    *n = 0;
+    for (int i = 0; i < pieces; i++) {
+        const json_t *s = json_object_get(
+            json_array_get(strings, next_random(state) % json_array_size(strings)), "text");
+        const size_t bytes = json_string_length(s);
+        text = realloc(text, *n + bytes + 1);
+        memcpy(text + *n, json_string_value(s), bytes);
+        *n += bytes;
+        text[*n] = '\0';
+    }
+    return text;
+}
+
+static void check_parts(const char *tokenizer, int least_cuts)
+{
+    json_t *strings = load("vectors/tokenizer/strings.json");
+    struct tokenizer *t = open_shared(tokenizer);
+    struct encoder *e;
+    struct err err = {0};
+    uint32_t state = 7;
+    int cuts = 0;
+
+    EXPECT(encoder_open(&e, t, &err) == 0);
+    for (int round = 0; round < 60; round++) {
+        size_t n;
+        char *text = random_text(strings, &state, 1 + round * 3, &n);
+        struct token_list whole = {0}, parts = {0};
+        EXPECT(encoder_encode(e, &whole, text, n, 0, &err) == 0);
+        const size_t step = 1 + next_random(&state) % (round % 2 == 0 ? 40 : 4000);
+        cuts += encode_parts(e, &parts, text, n, step, &err);
+        const bool same = whole.count == parts.count &&
+                          (whole.count == 0 ||
+                           memcmp(whole.ids, parts.ids, whole.count * sizeof *whole.ids) == 0);
+        if (!same) {
+            printf("# round %d, step %zu, %zu bytes: %zu tokens, not %zu\n", round, step, n,
+                   parts.count, whole.count);
+        }
+        EXPECT(same);
+        token_list_free(&whole);
+        token_list_free(&parts);
+        free(text);
+    }
+    printf("# %d cuts\n", cuts);
+    EXPECT(cuts >= least_cuts);
+    encoder_close(e);
+    tokenizer_close(t);
+    json_decref(strings);
+}
+
+static void parts_give_the_ids_of_the_whole(void)
+{
+    check_parts("data/tokenizers/gpt2", 500);
+    check_parts("data/tokenizers/own_qwen2_4096", 500);
+    check_parts("data/models/stories260K", 500);
+}
+
 int main(void)
 {
     if (have_shared()) {
         RUN(gives_the_ids_of_gpt2);
         RUN(gives_the_ids_of_a_qwen2_tokenizer);
         RUN(gives_the_ids_of_a_llama2_tokenizer);
+        RUN(parts_give_the_ids_of_the_whole);
     }
     return tap_done();
 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trainer/tokenizer/text.h"
+#include "trainer/tokenizer/utf8.h"
 
 enum { ADDED_BYTES_MAX = 1024 }; /* of one token: bounds the search */
 

@@ -70,7 +70,4 @@ int tokenizer_load(struct tokenizer *t, const char *json, size_t bytes, struct e
 int tokenizer_make(struct tokenizer **out, const struct text files[TOKENIZER_FILES],
                    struct err *err);
 
-/* Read a whole file; at most `most` bytes. Errors: NOT_FOUND, IO, BAD_FILE (too long), NO_MEMORY. */
-int file_read(struct text *out, const char *path, size_t most, struct err *err);
-
 #endif

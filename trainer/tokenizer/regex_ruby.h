@@ -2,7 +2,7 @@
 #ifndef TRAINER_TOKENIZER_REGEX_RUBY_H
 #define TRAINER_TOKENIZER_REGEX_RUBY_H
 
-#include "trainer/tokenizer/text.h"
+#include "trainer/tokenizer/utf8.h"
 
 /* Append to OUT what PCRE2 (UTF, UCP, MULTILINE, newline LF) has to compile. The pattern is valid UTF-8.
  * Errors: BAD_FILE naming what has no equal, NO_MEMORY. */

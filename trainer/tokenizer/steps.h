@@ -14,7 +14,7 @@
 #include <stddef.h>
 
 #include "trainer/tokenizer/regex.h"
-#include "trainer/tokenizer/text.h"
+#include "trainer/tokenizer/utf8.h"
 
 enum step_kind {
     STEP_FORM,    /* a Unicode normal form                                                       */

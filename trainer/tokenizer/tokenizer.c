@@ -1,14 +1,13 @@
 /* tokenizer.c - open, describe and save a tokenizer. */
 #include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
-#include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "trainer/base/io.h"
+#include "trainer/base/json.h"
+#include "trainer/base/sha256.h"
 #include "trainer/tokenizer/parts.h"
 
 enum { FILE_BYTES_MAX = 1 << 28 }; /* of tokenizer.json and the files beside it */
@@ -40,46 +39,6 @@ void token_list_free(struct token_list *l)
 {
     free(l->ids);
     *l = (struct token_list){0};
-}
-
-static int read_all(struct text *out, int fd, const char *path, size_t bytes, struct err *err)
-{
-    TRY(text_reserve(out, bytes + 1, err));
-    while (out->n < bytes) {
-        const ssize_t got = read(fd, out->at + out->n, bytes - out->n);
-        if (got < 0 && errno != EINTR) {
-            return FAIL(err, ERR_IO, "reading %s failed: %s", path, strerror(errno));
-        }
-        if (got == 0) {
-            break;
-        }
-        out->n += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
-}
-
-int file_read(struct text *out, const char *path, size_t most, struct err *err)
-{
-    struct stat st;
-
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        if (errno == ENOENT || errno == ENOTDIR) {
-            return FAIL(err, ERR_NOT_FOUND, "there is no file %s", path);
-        }
-        return FAIL(err, ERR_IO, "opening %s failed: %s", path, strerror(errno));
-    }
-    int rc = 0;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        rc = FAIL(err, ERR_BAD_FILE, "%s is not a regular file", path);
-    } else if ((uint64_t)st.st_size > most) {
-        rc = FAIL(err, ERR_BAD_FILE, "%s has %lld bytes, more than the %zu allowed", path,
-                  (long long)st.st_size, most);
-    } else {
-        rc = read_all(out, fd, path, (size_t)st.st_size, err);
-    }
-    (void)close(fd);
-    return rc;
 }
 
 const struct added_token *tokenizer_added(const struct tokenizer *t, int32_t id)
@@ -180,18 +139,14 @@ static int find_stops(struct tokenizer *t, const struct configs *c, struct err *
 
 static void make_hash(struct tokenizer *t)
 {
-    struct sha256_ctx sha;
-    uint8_t digest[SHA256_DIGEST_SIZE];
+    struct sha256 sha;
     char eos[32];
 
     const int n = snprintf(eos, sizeof eos, "eos %d", (int)t->eos);
-    sha256_init(&sha);
-    sha256_update(&sha, t->files[0].content.n, (const uint8_t *)t->files[0].content.at);
-    sha256_update(&sha, (size_t)n, (const uint8_t *)eos);
-    sha256_digest(&sha, sizeof digest, digest);
-    for (size_t i = 0; i < sizeof digest; i++) {
-        (void)snprintf(t->hash + 2 * i, 3, "%02x", digest[i]);
-    }
+    sha256_begin(&sha);
+    sha256_add(&sha, t->files[0].content.at, t->files[0].content.n);
+    sha256_add(&sha, eos, (size_t)n);
+    sha256_end(&sha, t->hash);
 }
 
 static int identify(struct tokenizer *t, const struct configs *c, struct err *err)
@@ -206,38 +161,19 @@ static int identify(struct tokenizer *t, const struct configs *c, struct err *er
     return find_stops(t, c, err);
 }
 
-/* A JSON object that may be missing. */
-static int read_config(json_t **out, const char *name, const struct text *content, struct err *err)
-{
-    json_error_t why;
-
-    *out = json_loadb(content->at, content->n, JSON_ALLOW_NUL, &why);
-    if (*out == NULL) {
-        return FAIL(err, ERR_BAD_FILE, "%s is not JSON: line %d, byte %d: %s", name, why.line,
-                    why.position, text_excerpt(why.text, strlen(why.text)).at);
-    }
-    return 0;
-}
-
-static int join(char *path, size_t room, const char *dir, const char *name, struct err *err)
-{
-    const int n = snprintf(path, room, "%s/%s", dir, name);
-    if (n < 0 || (size_t)n >= room) {
-        return FAIL(err, ERR_NOT_FOUND, "the path of %s is too long", name);
-    }
-    return 0;
-}
-
-enum { PATH_ROOM = 4200 };
-
+/* A file of the folder; not being there is no error. */
 static int read_beside(struct text *out, const char *dir, const char *name, bool *present,
                        struct err *err)
 {
-    char path[PATH_ROOM];
+    char path[IO_PATH_MAX];
 
-    TRY(join(path, sizeof path, dir, name, err));
-    const int rc = file_read(out, path, FILE_BYTES_MAX, err);
+    TRY(io_join(path, sizeof path, dir, name, err));
+    const int rc = io_read_file(&out->at, &out->n, path, FILE_BYTES_MAX, err);
+    out->room = out->n;
     *present = rc == 0;
+    if (rc == ERR_TOO_LARGE) {
+        return FAIL(err, ERR_BAD_FILE, "%s has more than %d bytes", path, FILE_BYTES_MAX);
+    }
     return rc == ERR_NOT_FOUND ? 0 : rc;
 }
 
@@ -248,7 +184,7 @@ static int read_model_config(json_t **out, const char *dir, const char *name, st
 
     int rc = read_beside(&content, dir, name, &present, err);
     if (rc == 0 && present) {
-        rc = read_config(out, name, &content, err);
+        rc = json_parse_text(out, content.at, content.n, name, err);
     }
     text_free(&content);
     return rc;
@@ -258,12 +194,12 @@ static int read_configs(struct configs *c, const struct tokenizer *t, const char
                         struct err *err)
 {
     if (t->files[FILE_CONFIG].present) {
-        TRY(read_config(&c->tokenizer, file_names[FILE_CONFIG], &t->files[FILE_CONFIG].content,
-                        err));
+        TRY(json_parse_text(&c->tokenizer, t->files[FILE_CONFIG].content.at,
+                            t->files[FILE_CONFIG].content.n, file_names[FILE_CONFIG], err));
     }
     if (t->files[FILE_SPECIALS].present) {
-        TRY(read_config(&c->specials, file_names[FILE_SPECIALS], &t->files[FILE_SPECIALS].content,
-                        err));
+        TRY(json_parse_text(&c->specials, t->files[FILE_SPECIALS].content.at,
+                            t->files[FILE_SPECIALS].content.n, file_names[FILE_SPECIALS], err));
     }
     if (dir == NULL) {
         return 0;
@@ -323,7 +259,7 @@ static int find_folder(char *dir, size_t room, const char **name, const char *pa
 
 static int open_files(struct tokenizer *t, const char *path, struct err *err)
 {
-    char dir[PATH_ROOM];
+    char dir[IO_PATH_MAX];
     const char *name;
 
     TRY(find_folder(dir, sizeof dir, &name, path, err));
@@ -415,47 +351,13 @@ void tokenizer_close(struct tokenizer *t)
     free(t);
 }
 
-static int io_error(const char *path, const char *what, struct err *err)
-{
-    const int number = errno;
-    if (number == ENOSPC || number == EDQUOT) {
-        return FAIL(err, ERR_DISK_FULL, "the disk is full: %s %s", what, path);
-    }
-    return FAIL(err, ERR_IO, "%s %s failed: %s", what, path, strerror(number));
-}
-
-static int write_file(const char *path, const struct text *content, struct err *err)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    size_t done = 0;
-    int rc = 0;
-
-    if (fd < 0) {
-        return io_error(path, "creating", err);
-    }
-    while (rc == 0 && done < content->n) {
-        const ssize_t put = write(fd, content->at + done, content->n - done);
-        if (put < 0 && errno != EINTR) {
-            rc = io_error(path, "writing", err);
-        }
-        done += put > 0 ? (size_t)put : 0;
-    }
-    if (rc == 0 && fsync(fd) != 0) {
-        rc = io_error(path, "syncing", err);
-    }
-    if (close(fd) != 0 && rc == 0) {
-        rc = io_error(path, "closing", err);
-    }
-    return rc;
-}
-
 int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *err)
 {
     for (int i = 0; i < TOKENIZER_FILES; i++) {
-        char path[PATH_ROOM];
+        char path[IO_PATH_MAX];
         if (t->files[i].present) {
-            TRY(join(path, sizeof path, dir, t->files[i].name, err));
-            TRY(write_file(path, &t->files[i].content, err));
+            TRY(io_join(path, sizeof path, dir, t->files[i].name, err));
+            TRY(io_write_file(path, t->files[i].content.at, t->files[i].content.n, err));
         }
     }
     return 0;

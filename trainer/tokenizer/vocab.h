@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "trainer/tokenizer/text.h"
+#include "trainer/tokenizer/utf8.h"
 
 enum { TOKEN_ID_MAX = 1 << 24 }; /* ids in a file lie below: tables are indexed by them */
 

@@ -1,0 +1,211 @@
+/* tokenize.c - `hone-train tokenize`: ids of a text, text of ids, or a tokenizer learned from a text. */
+#include "trainer/tokenize.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/base/io.h"
+#include "trainer/commands.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+static const char usage[] =
+    "usage: hone-train tokenize TOKENIZER [options] FILE|-\n"
+    "       hone-train tokenize --train SIZE [--pattern gpt4|gpt2] TEXT OUTDIR\n"
+    "  TOKENIZER           a tokenizer.json or the folder that holds one\n"
+    "  --ids               print the ids of the text (default)\n"
+    "  --count             print how many there are\n"
+    "  --decode            FILE holds ids: print their text\n"
+    "  --add-special       with the tokens that the tokenizer puts around a text (BOS, EOS);\n"
+    "                      when decoding, keep special tokens\n"
+    "  --as-text           text that spells a special token is ordinary text\n"
+    "  --train SIZE        learn a byte-level BPE of SIZE tokens from TEXT, write it to OUTDIR\n";
+
+enum { INPUT_BYTES_MAX = 1 << 30 };
+
+enum action { ACTION_IDS, ACTION_COUNT, ACTION_DECODE };
+
+struct choices {
+    enum action action;
+    bool add_special, as_text;
+    long long train; /* vocabulary size; 0: do not */
+    enum bpe_pattern pattern;
+};
+
+static int read_stdin(char **out, size_t *bytes, struct err *err)
+{
+    size_t room = 1 << 16;
+
+    *bytes = 0;
+    *out = malloc(room);
+    while (*out != NULL) {
+        *bytes += fread(*out + *bytes, 1, room - *bytes, stdin);
+        if (*bytes < room || room >= INPUT_BYTES_MAX) {
+            break;
+        }
+        room *= 2;
+        char *more = realloc(*out, room);
+        if (more == NULL) {
+            free(*out);
+        }
+        *out = more;
+    }
+    if (*out == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for the input");
+    }
+    return feof(stdin) ? 0 : FAIL(err, ERR_IO, "standard input is too long or can't be read");
+}
+
+static int print_ids(const struct tokenizer *t, const struct choices *c, const char *text,
+                     size_t bytes, struct err *err)
+{
+    const int flags =
+        (c->add_special ? TOKENIZER_ADD_SPECIAL : 0) | (c->as_text ? TOKENIZER_AS_TEXT : 0);
+    struct token_list ids = {0};
+    struct encoder *e;
+
+    TRY(encoder_open(&e, t, err));
+    const int rc = encoder_encode(e, &ids, text, bytes, flags, err);
+    if (rc == 0 && c->action == ACTION_COUNT) {
+        printf("%zu\n", ids.count);
+    } else if (rc == 0) {
+        for (size_t i = 0; i < ids.count; i++) {
+            printf("%s%d", i == 0 ? "" : " ", (int)ids.ids[i]);
+        }
+        printf("\n");
+    }
+    token_list_free(&ids);
+    encoder_close(e);
+    return rc;
+}
+
+/* Numbers apart by anything that is no digit. */
+static int parse_ids(struct token_list *ids, const struct tokenizer *t, const char *text,
+                     size_t bytes, struct err *err)
+{
+    for (size_t i = 0; i < bytes;) {
+        int64_t id = 0;
+        size_t n = 0;
+        while (i + n < bytes && text[i + n] >= '0' && text[i + n] <= '9' && id < INT32_MAX) {
+            id = id * 10 + (text[i + n] - '0');
+            n++;
+        }
+        if (n > 0) {
+            if (id >= tokenizer_size(t)) {
+                return FAIL(err, ERR_BAD_REQUEST, "id %lld is not below the vocabulary's %lld",
+                            (long long)id, (long long)tokenizer_size(t));
+            }
+            TRY(token_list_put(ids, (int32_t)id, err));
+        }
+        i += n > 0 ? n : 1;
+    }
+    return 0;
+}
+
+static int print_text(const struct tokenizer *t, const struct choices *c, const char *text,
+                      size_t bytes, struct err *err)
+{
+    struct token_list ids = {0};
+    char *out = NULL;
+    size_t n = 0;
+
+    int rc = parse_ids(&ids, t, text, bytes, err);
+    if (rc == 0) {
+        rc = tokenizer_decode(t, &out, &n, ids.ids, ids.count, !c->add_special, err);
+    }
+    if (rc == 0 && fwrite(out, 1, n, stdout) != n) {
+        rc = FAIL(err, ERR_IO, "writing to standard output failed");
+    }
+    free(out);
+    token_list_free(&ids);
+    return rc;
+}
+
+static int tokenize(const struct choices *c, const char *tokenizer, const char *file,
+                    struct err *err)
+{
+    struct tokenizer *t;
+    char *text = NULL;
+    size_t bytes;
+
+    TRY(tokenizer_open(&t, tokenizer, err));
+    int rc = strcmp(file, "-") == 0 ? read_stdin(&text, &bytes, err)
+                                    : io_read_file(&text, &bytes, file, INPUT_BYTES_MAX, err);
+    if (rc == 0) {
+        rc = c->action == ACTION_DECODE ? print_text(t, c, text, bytes, err)
+                                        : print_ids(t, c, text, bytes, err);
+    }
+    free(text);
+    tokenizer_close(t);
+    if (rc == 0 && fflush(stdout) != 0) {
+        const int number = errno;
+        rc = IO_FAIL(err, number, "writing to standard output failed: %s", strerror(number));
+    }
+    return rc;
+}
+
+static int train(const struct choices *c, const char *text, const char *dir, struct err *err)
+{
+    const struct bpe_options o = {.vocab_size = c->train, .pattern = c->pattern};
+    struct tokenizer *t;
+
+    TRY(io_make_dir(dir, err));
+    TRY(bpe_train(&t, text, &o, err));
+    const int rc = tokenizer_save(t, dir, err);
+    if (rc == 0) {
+        printf("%s: %lld tokens\n", dir, (long long)tokenizer_size(t));
+    }
+    tokenizer_close(t);
+    return rc;
+}
+
+static int read_option(struct choices *c, int option, const char *value, struct err *err)
+{
+    switch (option) {
+    case 'i': c->action = ACTION_IDS; break;
+    case 'c': c->action = ACTION_COUNT; break;
+    case 'd': c->action = ACTION_DECODE; break;
+    case 's': c->add_special = true; break;
+    case 'x': c->as_text = true; break;
+    case 't': return command_integer("train", value, 257, 10000000, &c->train, err);
+    case 'p':
+        if (strcmp(value, "gpt4") != 0 && strcmp(value, "gpt2") != 0) {
+            return FAIL(err, ERR_BAD_REQUEST, "--pattern is gpt4 or gpt2, not %s", value);
+        }
+        c->pattern = strcmp(value, "gpt2") == 0 ? BPE_PATTERN_GPT2 : BPE_PATTERN_GPT4;
+        break;
+    default: return FAIL(err, ERR_BAD_REQUEST, "wrong command line");
+    }
+    return 0;
+}
+
+int tokenize_main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"ids", no_argument, NULL, 'i'},           {"count", no_argument, NULL, 'c'},
+        {"decode", no_argument, NULL, 'd'},        {"add-special", no_argument, NULL, 's'},
+        {"as-text", no_argument, NULL, 'x'},       {"train", required_argument, NULL, 't'},
+        {"pattern", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
+    struct choices c = {0};
+    struct err err = {0};
+
+    for (int o = getopt_long(argc, argv, "", options, NULL); o != -1;
+         o = getopt_long(argc, argv, "", options, NULL)) {
+        if (o == '?') {
+            fputs(usage, stderr);
+            return 64;
+        }
+        if (read_option(&c, o, optarg, &err) != 0) {
+            return command_failed(&err);
+        }
+    }
+    if (optind + 2 != argc) {
+        fputs(usage, stderr);
+        return 64;
+    }
+    const int rc = c.train > 0 ? train(&c, argv[optind], argv[optind + 1], &err)
+                               : tokenize(&c, argv[optind], argv[optind + 1], &err);
+    return rc == 0 ? 0 : command_failed(&err);
+}
