@@ -29,6 +29,8 @@ import {
 const MOST_POINTS = 4000; // more live points than this are fetched again, thinned by the server
 const REFETCH_MS = 5000; // at most one refetch of the curve for a hole in this time
 
+const PACE_POINTS = 50;
+
 const ACTIONS = [
   { name: 'save', t: 'action.save' },
   { name: 'pause', t: 'action.pause' },
@@ -45,6 +47,7 @@ class JobPage {
     this.missed = [];
     this.turn = 0;
     this.refetchedAt = 0;
+    this.pace = []; // the newest points, to tell the time left
     this.closed = false;
     this.build();
     this.unlisten = listen((message) => this.receive(message));
@@ -201,19 +204,25 @@ class JobPage {
     const { job, curve } = this;
     const stride = curve.add(data);
     if (stride > 0) {
-      const left = (job.total_steps ?? 0) - data.step;
-      Object.assign(job, {
-        step: data.step,
-        loss: data.loss,
-        tokens_per_s: data.tokens_per_s,
-        eta_s: data.seconds > 0 && left > 0 ? left * data.seconds : job.eta_s,
-      });
+      const { step, loss, tokens_per_s } = data;
+      Object.assign(job, { step, loss, tokens_per_s, eta_s: this.timeLeft(data) ?? job.eta_s });
     }
     const hole = stride > Math.max(1, job.resolved?.log_interval ?? 1) && curve.steps.length > 1;
     if ((hole || curve.steps.length > MOST_POINTS) && Date.now() - this.refetchedAt > REFETCH_MS) {
       this.refetchedAt = Date.now();
       this.load();
     }
+  }
+
+  // Seconds to the last step at the pace of the newest points; null while there is one point only.
+  timeLeft({ attempt, step, seconds }) {
+    const pace = this.pace.filter((point) => point.attempt === attempt && point.step < step);
+    this.pace = [...pace.slice(-PACE_POINTS), { attempt, step, seconds }];
+    const [first] = this.pace;
+    const left = (this.job.total_steps ?? 0) - step;
+    return step > first.step
+      ? (Math.max(0, left) * (seconds - first.seconds)) / (step - first.step)
+      : null;
   }
 
   async reloadCheckpoints() {
