@@ -22,6 +22,7 @@ import {
   progressBar,
   progressOf,
   progressText,
+  stageFields,
   stageWord,
   stateWord,
 } from './words.js';
@@ -163,11 +164,8 @@ class JobPage {
     this.events.add(name, id, data);
     if (name === 'job') {
       this.changeTo(data);
-    } else if (name === 'stage') {
-      this.changeTo({ ...job, stage: data.stage, stage_done: 0, stage_total: 0 });
-    } else if (name === 'progress') {
-      this.unit = data.unit;
-      this.changeTo({ ...job, stage: data.stage, stage_done: data.done, stage_total: data.total });
+    } else if (name === 'stage' || name === 'progress') {
+      this.changeTo(stageFields(data));
     } else if (name === 'metrics') {
       this.addPoint(data);
     } else if (name === 'eval') {
@@ -183,20 +181,20 @@ class JobPage {
     }
   }
 
-  // A changed job; a screen reader hears of another state or stage, not of each step.
-  changeTo(job) {
+  // Some fields of the job changed. A screen reader hears of another state or stage, not of each step, nor
+  // of evaluating and saving, which come and go.
+  changeTo(fields) {
     const before = this.job;
-    this.job = { ...before, ...job };
-    if (before.state !== job.state) {
-      announce(stateWord(job.state));
-      this.log.follow(!ENDED.includes(job.state));
-    } else if (
-      before.stage !== job.stage &&
-      job.stage &&
-      !['evaluating', 'saving'].includes(job.stage) &&
-      !['evaluating', 'saving'].includes(before.stage)
-    ) {
-      announce(stageWord(job.stage));
+    const now = { ...before, ...fields };
+    const brief = [before.stage, now.stage].some((stage) =>
+      ['evaluating', 'saving'].includes(stage),
+    );
+    this.job = now;
+    if (before.state !== now.state) {
+      announce(stateWord(now.state));
+      this.log.follow(!ENDED.includes(now.state), now.started_at > 0);
+    } else if (before.stage !== now.stage && now.stage && !brief) {
+      announce(stageWord(now.stage));
     }
   }
 
@@ -262,7 +260,7 @@ class JobPage {
     this.bar.show(
       ENDED.includes(job.state) && job.state !== 'succeeded' && part === null ? 0 : part,
     );
-    setText(this.progress, progressText(job, this.unit) || stateWord(job.state));
+    setText(this.progress, progressText(job) || stateWord(job.state));
     this.tiles.show(job);
     this.curves.show(this.curve);
     this.error.show(job, this.checkpoints.list);
@@ -308,17 +306,17 @@ class JobPage {
   }
 
   askCancel() {
-    const keep = { value: 'keep', t: 'cancel.keep' };
+    const keep = { value: '', t: 'cancel.keep' };
     if (this.job.state !== 'running') {
       return ask('cancel.title', 'cancel.plain', [
         { value: 'stop', t: 'cancel.stop', kind: 'danger' },
-        { ...keep, value: '' },
+        keep,
       ]);
     }
     return ask('cancel.title', 'cancel.save', [
       { value: 'save', t: 'cancel.save_and_stop', kind: 'primary' },
       { value: 'stop', t: 'cancel.stop_only', kind: 'danger' },
-      { ...keep, value: '' },
+      keep,
     ]);
   }
 

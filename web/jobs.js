@@ -4,7 +4,15 @@ import { h, newId, setText } from './dom.js';
 import { listen, whenLive } from './live.js';
 import { tryButton } from './sample.js';
 import { formatLoss, formatTime, t } from './strings.js';
-import { badge, jobName, ownerName, progressBar, progressOf, progressText } from './words.js';
+import {
+  badge,
+  jobName,
+  ownerName,
+  progressBar,
+  progressOf,
+  progressText,
+  stageFields,
+} from './words.js';
 
 const PAGE = 50;
 const HEADS = [
@@ -60,8 +68,8 @@ class Row {
 
 // What the stream's small events change in a job of the list.
 const CHANGES = {
-  stage: (data) => ({ stage: data.stage, stage_done: 0, stage_total: 0 }),
-  progress: (data) => ({ stage: data.stage, stage_done: data.done, stage_total: data.total }),
+  stage: stageFields,
+  progress: stageFields,
   metrics: (data) => ({ step: data.step, loss: data.loss, tokens_per_s: data.tokens_per_s }),
 };
 

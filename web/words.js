@@ -18,6 +18,11 @@ export const ENDED = ['succeeded', 'failed', 'cancelled'];
 export const stateWord = (state) => (has(`state.${state}`) ? t(`state.${state}`) : String(state));
 export const stageWord = (stage) => (has(`stage.${stage}`) ? t(`stage.${stage}`) : String(stage));
 
+// What a `stage` or `progress` event changes in its job.
+export function stageFields({ stage, done = 0, total = 0, unit = '' }) {
+  return { stage, stage_done: done, stage_total: total, stage_unit: unit };
+}
+
 export function jobName(job) {
   return job.name || job.id;
 }
@@ -62,8 +67,8 @@ function amount(value, unit) {
   return unit === 'bytes' ? formatBytes(value) : formatInteger(value);
 }
 
-// One line: what is going on, how far, how long still. `unit` is that of the last progress event.
-export function progressText(job, unit) {
+// One line: what is going on, how far, how long still.
+export function progressText(job) {
   if (ENDED.includes(job.state) || job.state === 'paused') {
     return job.total_steps > 0
       ? t('progress.steps', {
@@ -84,11 +89,9 @@ export function progressText(job, unit) {
   }
   const part = stageProgress(job);
   if (job.stage && job.stage !== 'training' && part !== null) {
+    const { stage_done: done, stage_total: total, stage_unit: unit } = job;
     const of = unit
-      ? t('progress.of', {
-          done: amount(job.stage_done, unit),
-          total: amount(job.stage_total, unit),
-        })
+      ? t('progress.of', { done: amount(done, unit), total: amount(total, unit) })
       : '';
     parts.push([stageWord(job.stage), formatPercent(part), of].filter(Boolean).join(' '));
   } else if (job.stage && job.stage !== 'training') {
