@@ -98,6 +98,11 @@ export class Events {
     }
   }
 
+  // The stage that the run was in last.
+  stage() {
+    return [...this.list.values()].filter((event) => event.type === 'stage').pop()?.stage;
+  }
+
   // The regions of memory that the newest `ready` event named, or null.
   memory() {
     const ready = [...this.list.values()].filter((event) => event.type === 'ready').pop();

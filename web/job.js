@@ -255,7 +255,7 @@ class JobPage {
         .filter(Boolean)
         .join(' · '),
     );
-    this.stages.show(job);
+    this.stages.show({ ...job, stage: job.stage ?? this.events.stage() });
     const part = progressOf(job);
     this.bar.show(
       ENDED.includes(job.state) && job.state !== 'succeeded' && part === null ? 0 : part,
