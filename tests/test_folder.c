@@ -148,7 +148,7 @@ static void refuses_an_index_that_is_wrong(void)
 static void refuses_too_many_shards(void)
 {
     enum { MANY = 600 };
-    char *index = malloc(MANY * 80), name[64];
+    char *index = malloc((size_t)MANY * 80), name[64];
     struct err err = {0};
     char *text = NULL;
     size_t n = 0, bytes = 0;

@@ -52,9 +52,9 @@ static void nesting_is_capped_outside_of_strings(void)
     struct err err;
 
     for (int extra = 0; extra < 2; extra++) {
-        const int depth = JSON_DEPTH_MAX + extra;
-        memset(text, '[', (size_t)depth);
-        memset(text + depth, ']', (size_t)depth);
+        const size_t depth = (size_t)JSON_DEPTH_MAX + (size_t)extra;
+        memset(text, '[', depth);
+        memset(&text[depth], ']', depth);
         text[2 * depth] = '\0';
         EXPECT(parse(&out, text, &err) == (extra == 0 ? 0 : ERR_BAD_FILE));
         json_decref(out);

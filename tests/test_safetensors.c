@@ -48,8 +48,8 @@ static void reads_shape_type_and_bytes_of_a_tensor(void)
         return;
     }
     const struct st_tensor *w = safetensors_find(st, "w");
-    EXPECT(w != NULL && w->dtype == ST_BF16 && w->dims == 2 && w->shape[0] == 2 &&
-           w->shape[1] == 3);
+    CHECK(w != NULL, "w is not found");
+    EXPECT(w->dtype == ST_BF16 && w->dims == 2 && w->shape[0] == 2 && w->shape[1] == 3);
     EXPECT(st_count(w) == 6 && st_rows(w) == 2 && st_cols(w) == 3 && w->bytes == 12);
     EXPECT(safetensors_read_bytes(w, 2, bytes, 6, &err) == 0 && bytes[0] == 6 && bytes[5] == 11);
     const struct st_tensor *a = safetensors_find(st, "a\xC3\xA9\xF0\x9F\x98\x80");

@@ -230,7 +230,8 @@ static void strides_pick_and_place_elements(void)
     }
     EXPECT(values_convert(to, ST_BF16, 2, from, ST_F32, 3, N));
     for (int i = 0; i < N; i++) {
-        EXPECT(value_of(to[2 * i], ST_BF16) == (double)(3 * i % 256) && to[2 * i + 1] == 0);
+        EXPECT(value_of(to[(int64_t)2 * i], ST_BF16) == (double)(3 * i % 256) &&
+               to[(int64_t)2 * i + 1] == 0);
     }
     static float same[2 * N];
     EXPECT(values_convert(same, ST_F32, 2, from + 1, ST_F32, 3, N));

@@ -22,6 +22,11 @@ static struct writer *new_writer(const char *stem, uint64_t shard_bytes)
     return w;
 }
 
+static bool same_bytes(const void *a, const void *b, size_t n)
+{
+    return memcmp(a, b, n) == 0;
+}
+
 static void declare(struct writer *w, const char *name, enum st_dtype type, int64_t rows,
                     int64_t cols)
 {
@@ -196,10 +201,10 @@ static void converts_and_transposes_large_and_odd_matrices(void)
     CHECK(safetensors_open(&st, in_scratch("turned.safetensors"), &err) == 0, "%s", err.text);
     const struct st_tensor *t = safetensors_find(st, "turned");
     EXPECT(safetensors_read(t, st_rect_all(t), ST_TRANSPOSED, back, DTYPE_F32, COLS, &err) == 0);
-    wrong += memcmp(back, values, sizeof *values * ROWS * COLS) != 0;
+    wrong += !same_bytes(back, values, sizeof *values * ROWS * COLS);
     t = safetensors_find(st, "as_is");
     EXPECT(safetensors_read(t, st_rect_all(t), ST_AS_IS, back, DTYPE_F32, COLS, &err) == 0);
-    wrong += memcmp(back, values, sizeof *values * ROWS * COLS) != 0;
+    wrong += !same_bytes(back, values, sizeof *values * ROWS * COLS);
     EXPECT(wrong == 0);
     safetensors_close(st);
     free(values);
@@ -229,7 +234,7 @@ static void writes_rows_longer_than_its_buffer(void)
     CHECK(safetensors_open(&st, in_scratch("long.safetensors"), &err) == 0, "%s", err.text);
     EXPECT(safetensors_read_bytes(safetensors_find(st, "a"), 0, back, sizeof *back * 2 * COLS,
                                   &err) == 0);
-    EXPECT(memcmp(back, values, sizeof *back * 2 * COLS) == 0);
+    EXPECT(same_bytes(back, values, sizeof *back * 2 * COLS));
     EXPECT(safetensors_read_bytes(safetensors_find(st, "b"), 0, back, sizeof *back * 2 * COLS,
                                   &err) == 0);
     EXPECT(back[1] == 2.0F && back[COLS] == 1.0F && back[2 * COLS - 1] == (float)(2 * COLS - 1));

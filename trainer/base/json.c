@@ -112,7 +112,9 @@ static int parse(json_t **out, char *text, size_t bytes, const char *name, struc
         return FAIL(err, ERR_NO_MEMORY, "no memory to read %s", name);
     }
     for (char *c = why.text; *c != '\0'; c++) {
-        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* jansson quotes the text it stumbled over */
+        if ((unsigned char)*c < ' ') {
+            *c = ' '; /* jansson quotes the text it stumbled over */
+        }
     }
     return FAIL(err, ERR_BAD_FILE, "%s line %d column %d: %s", name, why.line, why.column,
                 why.text);
@@ -198,7 +200,9 @@ static const char *show(char out[SHOWN + 8], const json_t *value)
     (void)snprintf(out, SHOWN + 8, "\"%.*s%s\"", (int)n, text,
                    n < json_string_length(value) ? "..." : "");
     for (char *c = out; *c != '\0'; c++) {
-        *c = (unsigned char)*c < ' ' ? ' ' : *c;
+        if ((unsigned char)*c < ' ') {
+            *c = ' ';
+        }
     }
     return out;
 }

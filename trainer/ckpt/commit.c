@@ -29,7 +29,7 @@ int checkpoint_begin(struct checkpoint_save **out, const char *jobdir, int64_t s
     s->manifest.step = step;
     int rc = io_join(parent, sizeof parent, jobdir, CHECKPOINTS, err);
     if (rc == 0) {
-        memcpy(s->jobdir, jobdir, strlen(jobdir)); /* shorter than parent */
+        (void)snprintf(s->jobdir, sizeof s->jobdir, "%s", jobdir); /* shorter than parent */
     }
     if (rc == 0) {
         rc = checkpoint_path(s->partial, jobdir, NAME_PARTIAL, step, err);

@@ -127,7 +127,7 @@ static int collect(struct safetensors_folder *f, struct err *err)
     for (int i = 0; i < f->shards; i++) {
         total += safetensors_count(f->shard[i]);
     }
-    f->by_name = calloc((size_t)total + 1, sizeof *f->by_name);
+    f->by_name = calloc((size_t)total + 1, sizeof(const struct st_tensor *));
     if (f->by_name == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the names of %lld tensors",
                     (long long)total);

@@ -96,6 +96,28 @@ static int check_shape(struct lexer *p, const struct st_tensor *t)
     return 0;
 }
 
+/* A key and the colon behind it. */
+static int parse_key(struct lexer *p, const char **key)
+{
+    TRY(lexer_string(p, key));
+    return lexer_pass(p, ':') ? 0 : lexer_fail(p, ": expected");
+}
+
+/* One key of an entry and its value; `seen` has a bit for each that was there. */
+static int parse_entry_member(struct lexer *p, struct st_tensor *t, unsigned *seen)
+{
+    const char *name = NULL;
+
+    TRY(parse_key(p, &name));
+    const enum entry_key key = entry_key(name);
+    if ((*seen & key) != 0) {
+        return FAIL(p->err, ERR_BAD_FILE, "%s: tensor %.*s has %s twice", p->file, NAME_SHOWN,
+                    t->name, name);
+    }
+    *seen |= key;
+    return parse_entry_value(p, t, key);
+}
+
 static int parse_entry(struct lexer *p, struct st_tensor *t)
 {
     unsigned seen = 0;
@@ -103,22 +125,11 @@ static int parse_entry(struct lexer *p, struct st_tensor *t)
     if (!lexer_pass(p, '{')) {
         return lexer_fail(p, "{ expected");
     }
-    if (!lexer_pass(p, '}')) {
-        do {
-            const char *name = NULL;
-            TRY(lexer_string(p, &name));
-            const enum entry_key key = entry_key(name);
-            if ((seen & key) != 0) {
-                return FAIL(p->err, ERR_BAD_FILE, "%s: tensor %.*s has %s twice", p->file,
-                            NAME_SHOWN, t->name, name);
-            }
-            seen |= key;
-            if (!lexer_pass(p, ':')) {
-                return lexer_fail(p, ": expected");
-            }
-            TRY(parse_entry_value(p, t, key));
-        } while (lexer_pass(p, ','));
-        if (!lexer_pass(p, '}')) {
+    bool more = !lexer_pass(p, '}');
+    while (more) {
+        TRY(parse_entry_member(p, t, &seen));
+        more = lexer_pass(p, ',');
+        if (!more && !lexer_pass(p, '}')) {
             return lexer_fail(p, "} expected");
         }
     }
@@ -161,10 +172,7 @@ static int parse_metadata(struct lexer *p, struct st_header *h)
         TRY(grow(p, &array, h->metadata_count, sizeof *h->metadata));
         h->metadata = array;
         struct st_pair *pair = &h->metadata[h->metadata_count];
-        TRY(lexer_string(p, &pair->key));
-        if (!lexer_pass(p, ':')) {
-            return lexer_fail(p, ": expected");
-        }
+        TRY(parse_key(p, &pair->key));
         if (p->at == p->end || *p->at != '"') {
             return lexer_fail(p, "__metadata__ must be an object of strings");
         }
@@ -172,6 +180,28 @@ static int parse_metadata(struct lexer *p, struct st_header *h)
         h->metadata_count++;
     } while (lexer_pass(p, ','));
     return lexer_pass(p, '}') ? 0 : lexer_fail(p, "} expected");
+}
+
+/* One key of the header and its value: a tensor, or the metadata. */
+static int parse_member(struct lexer *p, struct st_header *h, bool *has_metadata)
+{
+    const char *name = NULL;
+
+    TRY(parse_key(p, &name));
+    if (strcmp(name, "__metadata__") == 0) {
+        if (*has_metadata) {
+            return lexer_fail(p, "__metadata__ is there twice");
+        }
+        *has_metadata = true;
+        return parse_metadata(p, h);
+    }
+    void *array = h->tensor;
+    TRY(grow(p, &array, h->count, sizeof *h->tensor));
+    h->tensor = array;
+    h->tensor[h->count] = (struct st_tensor){.name = name};
+    TRY(parse_entry(p, &h->tensor[h->count]));
+    h->count++;
+    return 0;
 }
 
 static int parse_object(struct lexer *p, struct st_header *h)
@@ -182,29 +212,11 @@ static int parse_object(struct lexer *p, struct st_header *h)
         return lexer_fail(p, "it must begin with {");
     }
     (void)lexer_pass(p, '{');
-    if (!lexer_pass(p, '}')) {
-        do {
-            const char *name = NULL;
-            TRY(lexer_string(p, &name));
-            if (!lexer_pass(p, ':')) {
-                return lexer_fail(p, ": expected");
-            }
-            if (strcmp(name, "__metadata__") == 0) {
-                if (has_metadata) {
-                    return lexer_fail(p, "__metadata__ is there twice");
-                }
-                has_metadata = true;
-                TRY(parse_metadata(p, h));
-                continue;
-            }
-            void *array = h->tensor;
-            TRY(grow(p, &array, h->count, sizeof *h->tensor));
-            h->tensor = array;
-            h->tensor[h->count] = (struct st_tensor){.name = name};
-            TRY(parse_entry(p, &h->tensor[h->count]));
-            h->count++;
-        } while (lexer_pass(p, ','));
-        if (!lexer_pass(p, '}')) {
+    bool more = !lexer_pass(p, '}');
+    while (more) {
+        TRY(parse_member(p, h, &has_metadata));
+        more = lexer_pass(p, ',');
+        if (!more && !lexer_pass(p, '}')) {
             return lexer_fail(p, "} expected");
         }
     }
@@ -267,14 +279,14 @@ static int check_cover(struct lexer *p, struct st_header *h, uint64_t data_bytes
 
 static int check_names(struct lexer *p, struct st_header *h)
 {
-    h->by_name = calloc((size_t)h->count + 1, sizeof *h->by_name);
+    h->by_name = calloc((size_t)h->count + 1, sizeof(struct st_tensor *));
     if (h->by_name == NULL) {
         return FAIL(p->err, ERR_NO_MEMORY, "no memory for the header of %s", p->file);
     }
     for (int64_t i = 0; i < h->count; i++) {
         h->by_name[i] = &h->tensor[i];
     }
-    qsort(h->by_name, (size_t)h->count, sizeof *h->by_name, by_name);
+    qsort(h->by_name, (size_t)h->count, sizeof(struct st_tensor *), by_name);
     for (int64_t i = 1; i < h->count; i++) {
         if (strcmp(h->by_name[i - 1]->name, h->by_name[i]->name) == 0) {
             return FAIL(p->err, ERR_BAD_FILE, "%s: tensor %.*s is there twice", p->file, NAME_SHOWN,

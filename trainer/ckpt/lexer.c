@@ -125,11 +125,27 @@ static int parse_unicode(struct lexer *p, char **to)
     return 0;
 }
 
+/* What stands behind a backslash, decoded to *to. */
+static int parse_escape(struct lexer *p, char **to)
+{
+    static const char escapes[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    const char kind = *p->at; /* at the end of the text a NUL, which is no escape */
+    const char *known = kind == '\0' ? NULL : strchr(escapes, kind);
+
+    if (kind != 'u' && known == NULL) {
+        return lexer_fail(p, "an unknown escape in a string");
+    }
+    p->at++;
+    if (known == NULL) {
+        return parse_unicode(p, to);
+    }
+    *(*to)++ = meanings[known - escapes];
+    return 0;
+}
+
 /* Decoding in place works because escapes are never shorter than what they stand for. */
 int lexer_string(struct lexer *p, const char **out)
 {
-    static const char escapes[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-
     pass_space(p);
     if (p->at == p->end || *p->at++ != '"') {
         return lexer_fail(p, "a string expected");
@@ -141,18 +157,10 @@ int lexer_string(struct lexer *p, const char **out)
         if ((unsigned char)c < ' ') {
             return lexer_fail(p, "a control character in a string");
         }
-        if (c != '\\') {
-            *to++ = c;
-            continue;
-        }
-        const char kind = p->at < p->end ? *p->at++ : '\0';
-        const char *known = kind == '\0' ? NULL : strchr(escapes, kind);
-        if (kind == 'u') {
-            TRY(parse_unicode(p, &to));
-        } else if (known != NULL) {
-            *to++ = meanings[known - escapes];
+        if (c == '\\') {
+            TRY(parse_escape(p, &to));
         } else {
-            return lexer_fail(p, "an unknown escape in a string");
+            *to++ = c;
         }
     }
     if (p->at == p->end) {

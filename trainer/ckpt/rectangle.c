@@ -93,28 +93,30 @@ static int read_rows(const struct st_tensor *t, struct st_rect rect, const struc
     return 0;
 }
 
+/* The row and the columns of the rectangle that `where` names; its values are the chunk. */
+static int read_part(const struct st_tensor *t, struct st_rect rect, const struct target *to,
+                     char *chunk, const struct piece *where, struct err *err)
+{
+    const int64_t size = (int64_t)st_dtype_size(t->dtype);
+    const int64_t first = (rect.row0 + where->row) * st_cols(t) + rect.col0 + where->col;
+
+    TRY(safetensors_read_bytes(t, (uint64_t)(first * size), chunk, (size_t)(where->cols * size),
+                               err));
+    return place(to, where) ? 0 : does_not_fit(t, to, err);
+}
+
 /* Only the wanted columns, row by row. */
 static int read_columns(const struct st_tensor *t, struct st_rect rect, const struct target *to,
                         char *chunk, struct err *err)
 {
-    const int64_t size = (int64_t)st_dtype_size(t->dtype), most = CHUNK / size;
+    const int64_t most = CHUNK / (int64_t)st_dtype_size(t->dtype);
+    struct piece p = {.values = chunk, .type = t->dtype, .rows = 1};
 
-    for (int64_t row = 0; row < rect.rows; row++) {
-        for (int64_t col = 0; col < rect.cols; col += most) {
-            const int64_t n = rect.cols - col < most ? rect.cols - col : most;
-            const int64_t first = (rect.row0 + row) * st_cols(t) + rect.col0 + col;
-            TRY(safetensors_read_bytes(t, (uint64_t)(first * size), chunk, (size_t)(n * size),
-                                       err));
-            const struct piece p = {.values = chunk,
-                                    .type = t->dtype,
-                                    .pitch = n,
-                                    .row = row,
-                                    .rows = 1,
-                                    .col = col,
-                                    .cols = n};
-            if (!place(to, &p)) {
-                return does_not_fit(t, to, err);
-            }
+    for (p.row = 0; p.row < rect.rows; p.row++) {
+        for (p.col = 0; p.col < rect.cols; p.col += most) {
+            p.cols = rect.cols - p.col < most ? rect.cols - p.col : most;
+            p.pitch = p.cols;
+            TRY(read_part(t, rect, to, chunk, &p, err));
         }
     }
     return 0;

@@ -180,25 +180,30 @@ INTEGER(u32, uint32_t, 0, (int64_t)UINT32_MAX)
 INTEGER(i64, int64_t, INT64_MIN, INT64_MAX)
 INTEGER(u64, uint64_t, 0, INT64_MAX)
 
-static void (*const widen[ST_COUNT])(float *, const char *, int64_t, int64_t) = {
+typedef void (*widen_fn)(float *to, const char *from, int64_t stride, int64_t n);
+typedef void (*narrow_fn)(char *to, int64_t stride, const float *from, int64_t n);
+typedef bool (*load_fn)(int64_t *to, const char *from, int64_t stride, int64_t n);
+typedef bool (*store_fn)(char *to, int64_t stride, const int64_t *from, int64_t n);
+
+static const widen_fn wideners[ST_COUNT] = {
     [ST_F8_E5M2] = widen_f8_e5m2, [ST_F8_E4M3] = widen_f8_e4m3, [ST_F16] = widen_f16,
     [ST_BF16] = widen_bf16,       [ST_F32] = widen_f32,         [ST_F64] = widen_f64,
 };
 
-static void (*const narrow[ST_COUNT])(char *, int64_t, const float *, int64_t) = {
+static const narrow_fn narrowers[ST_COUNT] = {
     [ST_F16] = narrow_f16,
     [ST_BF16] = narrow_bf16,
     [ST_F32] = narrow_f32,
     [ST_F64] = narrow_f64,
 };
 
-static bool (*const load[ST_COUNT])(int64_t *, const char *, int64_t, int64_t) = {
+static const load_fn loaders[ST_COUNT] = {
     [ST_BOOL] = load_bool, [ST_U8] = load_u8,   [ST_I8] = load_i8,
     [ST_I16] = load_i16,   [ST_U16] = load_u16, [ST_I32] = load_i32,
     [ST_U32] = load_u32,   [ST_I64] = load_i64, [ST_U64] = load_u64,
 };
 
-static bool (*const store[ST_COUNT])(char *, int64_t, const int64_t *, int64_t) = {
+static const store_fn storers[ST_COUNT] = {
     [ST_BOOL] = store_bool, [ST_U8] = store_u8,   [ST_I8] = store_i8,
     [ST_I16] = store_i16,   [ST_U16] = store_u16, [ST_I32] = store_i32,
     [ST_U32] = store_u32,   [ST_I64] = store_i64, [ST_U64] = store_u64,
@@ -232,15 +237,21 @@ bool values_convert(void *to, enum st_dtype to_type, int64_t to_stride, const vo
         return true;
     }
     const bool odd = from_type == ST_F64 && st_dtype_size(to_type) < sizeof(float);
+    const widen_fn widen = odd ? widen_f64_odd : wideners[from_type];
+    const narrow_fn narrow = narrowers[to_type];
+    const load_fn load = loaders[from_type];
+    const store_fn store = storers[to_type];
+    CHECK((widen != NULL && narrow != NULL) || (load != NULL && store != NULL), "%s to %s",
+          st_dtype_name(from_type), st_dtype_name(to_type));
     for (int64_t done = 0; done < n; done += BLOCK) {
         const int64_t part = n - done < BLOCK ? n - done : BLOCK;
         char *target = (char *)to + done * to_step;
         const char *source = (const char *)from + done * from_step;
-        if (st_dtype_is_float(to_type)) {
-            (odd ? widen_f64_odd : widen[from_type])(reals, source, from_stride, part);
-            narrow[to_type](target, to_stride, reals, part);
-        } else if (!load[from_type](integers, source, from_stride, part) ||
-                   !store[to_type](target, to_stride, integers, part)) {
+        if (widen != NULL && narrow != NULL) {
+            widen(reals, source, from_stride, part);
+            narrow(target, to_stride, reals, part);
+        } else if (!load(integers, source, from_stride, part) ||
+                   !store(target, to_stride, integers, part)) {
             return false;
         }
     }

@@ -77,7 +77,7 @@ int writer_new(struct writer **out, const char *dir, const char *stem, uint64_t 
 
 void writer_free(struct writer *w)
 {
-    char path[IO_PATH_MAX + sizeof w->file->name];
+    char path[IO_PATH_MAX + MANIFEST_NAME_MAX + 2];
 
     if (w == NULL) {
         return;
@@ -211,7 +211,7 @@ static char *make_header(const struct writer *w, size_t *bytes)
         }
         json_t *entry =
             json_pack("{s:s, s:o, s:[I, I]}", "dtype", st_dtype_name(t->dtype), "shape", shape,
-                      "data_offsets", (json_int_t)end, (json_int_t)(end + t->bytes));
+                      "data_offsets", (json_int_t)end, (json_int_t)end + (json_int_t)t->bytes);
         CHECK(json_object_get(header, t->name) == NULL, "tensor %s is declared twice", t->name);
         failed |= json_object_set_new(header, t->name, entry) != 0;
         end += t->bytes;
