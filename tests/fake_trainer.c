@@ -32,12 +32,17 @@
 #include <unistd.h>
 
 #include "trainer/base/io.h"
-#include "trainer/base/json.h"
-#include "trainer/base/sha256.h"
+#include "trainer/ckpt/checkpoint.h"
 #include "trainer/launch.h"
 #include "trainer/signals.h"
 
-enum { TOKENS_PER_STEP = 2048, PARAMETERS = 35000000, TENSOR_BYTES = 64 };
+enum {
+    TOKENS_PER_STEP = 2048,
+    EVAL_TOKENS = 16384,
+    PARAMETERS = 35000000,
+    HEADER_BYTES = 128,
+    TENSOR_BYTES = 64
+};
 
 /* The value of `word=value` in the job's name; `absent` when it is not there. */
 static int64_t word_value(const struct job_folder *job, const char *word, int64_t absent)
@@ -68,10 +73,16 @@ static bool has_word(const struct job_folder *job, const char *word)
     return false;
 }
 
+/* With "once", only the first attempt goes wrong. */
+static bool may_go_wrong(const struct job_folder *job)
+{
+    return job->attempt == 1 || !has_word(job, "once");
+}
+
 /* Is it the step at which `word` goes wrong? */
 static bool is_due(const struct job_folder *job, const char *word, int64_t step)
 {
-    return word_value(job, word, -1) == step && !(has_word(job, "once") && job->attempt > 1);
+    return word_value(job, word, -1) == step && may_go_wrong(job);
 }
 
 static void sleep_ms(int64_t ms)
@@ -132,112 +143,85 @@ static int prepare(const struct job_folder *job, int rank, struct events *events
     return 0;
 }
 
-/* A file of the checkpoint and its row in the manifest. */
-static int write_file(json_t *files, const char *dir, const char *name, const void *bytes, size_t n,
+static int write_file(const char *dir, const char *name, const void *bytes, size_t n,
                       struct err *err)
 {
-    char path[IO_PATH_MAX], hash[SHA256_TEXT];
+    char path[IO_PATH_MAX];
 
     TRY(io_join(path, sizeof path, dir, name, err));
-    TRY(io_write_file(path, bytes, n, err));
-    sha256_of(bytes, n, hash);
-    (void)json_array_append_new(
-        files, json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)n, "sha256", hash));
-    return 0;
-}
-
-static int write_text(json_t *files, const char *dir, const char *name, const char *text,
-                      struct err *err)
-{
-    return write_file(files, dir, name, text, strlen(text), err);
+    return io_write_file(path, bytes, n, err);
 }
 
 /* One tensor of 16 floats, the step in all of them. */
-static int write_weights(json_t *files, const char *dir, int64_t step, struct err *err)
+static int write_weights(const char *dir, int64_t step, struct err *err)
 {
-    unsigned char bytes[8 + 128 + TENSOR_BYTES];
-    char header[128 + 1];
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"model.embed_tokens.weight\":"
+        "{\"dtype\":\"F32\",\"shape\":[4,4],\"data_offsets\":[0,64]}}";
+    unsigned char bytes[8 + HEADER_BYTES + TENSOR_BYTES] = {HEADER_BYTES};
     float weight[TENSOR_BYTES / sizeof(float)];
 
-    (void)snprintf(header, sizeof header, "%-128s",
-                   "{\"__metadata__\":{\"format\":\"pt\"},\"model.embed_tokens.weight\":{\"dtype\":"
-                   "\"F32\",\"shape\":[4,4],\"data_offsets\":[0,64]}}");
-    memset(bytes, 0, 8);
-    bytes[0] = 128;
-    memcpy(bytes + 8, header, 128);
     for (size_t i = 0; i < sizeof weight / sizeof weight[0]; i++) {
         weight[i] = (float)step;
     }
-    memcpy(bytes + 8 + 128, weight, sizeof weight);
-    return write_file(files, dir, "model.safetensors", bytes, sizeof bytes, err);
+    memset(bytes + 8, ' ', HEADER_BYTES);
+    memcpy(bytes + 8, header, sizeof header - 1);
+    memcpy(bytes + 8 + HEADER_BYTES, weight, sizeof weight);
+    return write_file(dir, "model.safetensors", bytes, sizeof bytes, err);
 }
 
 static int write_checkpoint(const char *dir, int64_t step, struct err *err)
 {
-    char path[IO_PATH_MAX];
-    json_t *files = json_array();
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": "
+        "4,\n"
+        " \"intermediate_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 1,\n"
+        " \"vocab_size\": 4, \"max_position_embeddings\": 16}\n";
+    static const char tokenizer[] =
+        "{\"version\": \"1.0\", \"model\": {\"type\": \"BPE\", \"vocab\":\n"
+        " {\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3}, \"merges\": []}}\n";
 
-    int rc = write_text(files, dir, "config.json",
-                        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], "
-                        "\"hidden_size\": 4, \"vocab_size\": 4}\n",
-                        err);
-    rc = rc != 0 ? rc : write_weights(files, dir, step, err);
-    rc = rc != 0 ? rc
-                 : write_text(files, dir, "tokenizer.json",
-                              "{\"version\": \"1.0\", \"model\": {\"type\": \"BPE\", \"vocab\": "
-                              "{\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3}, \"merges\": []}}\n",
-                              err);
-    rc = rc != 0 ? rc : io_join(path, sizeof path, dir, "manifest.json", err);
-    json_t *manifest =
-        json_pack("{s:s, s:I, s:I, s:O}", "format", "hone-checkpoint-1", "step", (json_int_t)step,
-                  "created_at", (json_int_t)time(NULL), "files", files);
-    rc = rc != 0 ? rc : json_write_file(path, manifest, err);
-    json_decref(manifest);
-    json_decref(files);
-    return rc;
+    TRY(write_file(dir, "config.json", config, sizeof config - 1, err));
+    TRY(write_file(dir, "tokenizer.json", tokenizer, sizeof tokenizer - 1, err));
+    return write_weights(dir, step, err);
 }
 
-/* Write checkpoints/step-N, all of it or nothing. */
+static void tell_gone(void *context, int64_t step)
+{
+    events_send(context, EVENT_CHECKPOINT_GONE, json_pack("{s:I}", "step", (json_int_t)step));
+}
+
+static bool is_disk_full(const struct job_folder *job, int64_t step)
+{
+    const int64_t full_at = word_value(job, "disk_full_at", -1);
+
+    return full_at >= 0 && step >= full_at && may_go_wrong(job);
+}
+
+/* Write checkpoints/step-N, all of it or nothing, and keep as many as the request says. */
 static int save(const struct job_folder *job, int64_t step, bool is_final, struct events *events,
                 struct err *err)
 {
-    char base[IO_PATH_MAX], part[IO_PATH_MAX], path[IO_PATH_MAX], link[IO_PATH_MAX], name[64];
-    char hash[SHA256_TEXT];
-    uint64_t bytes;
+    struct checkpoint_save *saving = NULL;
+    struct checkpoint saved;
 
-    const int64_t full_at = word_value(job, "disk_full_at", -1);
-    if (full_at >= 0 && step >= full_at && !(has_word(job, "once") && job->attempt > 1)) {
+    events_stage(events, STAGE_SAVING);
+    if (is_disk_full(job, step)) {
         return FAIL(err, ERR_DISK_FULL, "write model.safetensors: No space left on device");
     }
-    events_stage(events, STAGE_SAVING);
-    (void)snprintf(name, sizeof name, ".step-%08" PRId64 "-tmp", step);
-    TRY(io_join(base, sizeof base, job->dir, JOB_CHECKPOINTS, err));
-    TRY(io_make_dir(base, err));
-    TRY(io_join(part, sizeof part, base, name, err));
-    TRY(io_remove_tree(part, err));
-    TRY(io_make_dir(part, err));
-    TRY(write_checkpoint(part, step, err));
-    TRY(io_join(path, sizeof path, part, "manifest.json", err));
-    TRY(sha256_file(path, hash, NULL, err));
-    TRY(io_tree_bytes(part, &bytes, err));
-
-    (void)snprintf(name, sizeof name, "step-%08" PRId64, step);
-    TRY(io_join(path, sizeof path, base, name, err));
-    TRY(io_remove_tree(path, err));
-    TRY(io_join(link, sizeof link, base, ".latest", err));
-    TRY(io_remove_tree(link, err));
-    TRY(io_join(base, sizeof base, job->dir, JOB_LATEST, err));
-    if (rename(part, path) != 0 || symlink(name, link) != 0 || rename(link, base) != 0) {
-        return FAIL(err, ERR_IO, "rename %s: %s", part, strerror(errno));
+    TRY(checkpoint_begin(&saving, job->dir, step, err));
+    const int rc = write_checkpoint(checkpoint_save_dir(saving), step, err);
+    if (rc != 0) {
+        checkpoint_abort(saving);
+        return rc;
     }
-    (void)snprintf(path, sizeof path, JOB_CHECKPOINTS "/%s", name);
+    TRY(checkpoint_commit(saving, false, &saved, err));
     events_send(events, EVENT_CHECKPOINT,
-                json_pack("{s:I, s:s, s:I, s:s, s:b}", "step", (json_int_t)step, "dir", path,
-                          "bytes", (json_int_t)bytes, "sha256", hash, "final", is_final));
-    if (!is_final) {
-        events_stage(events, STAGE_TRAINING);
-    }
-    return 0;
+                json_pack("{s:I, s:s, s:I, s:s, s:b}", "step", (json_int_t)step, "dir", saved.dir,
+                          "bytes", (json_int_t)saved.bytes, "sha256", saved.sha256, "final",
+                          is_final));
+    const int keep = (int)job->spec.keep_checkpoints; /* at most 1000 */
+    return checkpoint_keep(job->dir, keep, -1, tell_gone, events, err);
 }
 
 /* A checkpoint on the way: when it fails, the run goes on. */
@@ -250,6 +234,7 @@ static void try_save(const struct job_folder *job, int64_t step, struct events *
                     json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "code",
                               err_word(err.code), "message", err.text));
     }
+    events_stage(events, STAGE_TRAINING);
 }
 
 static void hang(void)
@@ -288,7 +273,7 @@ static int misbehave(const struct job_folder *job, int64_t step, struct err *err
         return FAIL(err, ERR_DIVERGED, "the loss is not finite at step %" PRId64, step);
     }
     const int64_t status = word_value(job, "rank_exit", -1);
-    if (status >= 0 && !(has_word(job, "once") && job->attempt > 1)) {
+    if (status >= 0 && may_go_wrong(job)) {
         _exit((int)status);
     }
     return 0;
@@ -327,36 +312,53 @@ static void tell_step(const struct job_folder *job, int64_t step, int64_t from, 
 static int obey(const struct job_folder *job, int rank, int64_t step, struct events *events,
                 struct err *err)
 {
-    switch (signals_take()) {
-    case SIGNALS_SAVE:
-        if (rank == 0) {
-            try_save(job, step, events);
-        }
-        return 0;
-    case SIGNALS_LEAVE: return LAUNCH_LEFT;
-    case SIGNALS_STOP:
-        if (has_word(job, "ignore_term")) {
-            return 0;
-        }
-        if (rank == 0) {
-            TRY(save(job, step, false, events, err));
-        }
-        return LAUNCH_STOPPED;
-    case SIGNALS_NONE: return 0;
+    const enum signals_request request = signals_take();
+
+    if (request == SIGNALS_LEAVE) {
+        return LAUNCH_LEFT;
     }
-    return 0;
+    if (request == SIGNALS_SAVE && rank == 0) {
+        try_save(job, step, events);
+    }
+    if (request != SIGNALS_STOP || has_word(job, "ignore_term")) {
+        return 0;
+    }
+    const int rc = rank == 0 ? save(job, step, false, events, err) : 0;
+    return rc != 0 ? rc : LAUNCH_STOPPED;
+}
+
+/* The step of the checkpoint to resume from; 0 when there is none. */
+static int find_start(int64_t *from, const struct job_folder *job, int rank, struct events *events,
+                      struct err *err)
+{
+    struct checkpoint found;
+    struct err skipped;
+
+    if (rank == 0) {
+        TRY(checkpoint_sweep(job->dir, err));
+    }
+    const int rc = checkpoint_newest_good(&found, job->dir, &skipped, err);
+    if (skipped.code != ERR_NONE) {
+        events_warning(events, "%s", skipped.text);
+    }
+    *from = rc == 0 ? found.step : 0;
+    events_set_step(events, *from);
+    return rc == (int)ERR_NOT_FOUND ? 0 : rc;
 }
 
 static int train(const struct job_folder *job, int rank, struct events *events, struct err *err)
 {
-    const int64_t steps = steps_of(job), from = job_latest_step(job->dir);
+    const int64_t steps = steps_of(job);
     const int64_t eval_every = word_value(job, "eval", job->spec.eval_interval);
     const int64_t fifth = steps < 5 ? 1 : steps / 5;
     const int64_t save_every =
         word_value(job, "save", job->spec.save_interval > 0 ? job->spec.save_interval : fifth);
     const int64_t ms = has_word(job, "burst") ? 0 : word_value(job, "ms", 20);
 
+    int64_t from = 0;
+
     events_stage(events, STAGE_LOADING);
+    TRY(find_start(&from, job, rank, events, err));
     tell_ready(job, from, events);
     if (has_word(job, "escape")) {
         leave_grandchild();
@@ -373,7 +375,7 @@ static int train(const struct job_folder *job, int rank, struct events *events, 
         TRY(misbehave(job, step, err));
         if (eval_every > 0 && step % eval_every == 0) {
             events_stage(events, STAGE_EVALUATING);
-            events_eval(events, step, loss_at(step) + 0.1, 8 * TOKENS_PER_STEP);
+            events_eval(events, step, loss_at(step) + 0.1, EVAL_TOKENS);
             events_stage(events, STAGE_TRAINING);
         }
         if (rank == 0 && save_every > 0 && step % save_every == 0 && step < steps) {

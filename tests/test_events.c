@@ -392,10 +392,11 @@ static void an_unknown_type_is_an_event_without_a_name(void)
 
 static void a_line_that_is_too_long_is_passed_whatever_its_length(void)
 {
-    const size_t lengths[] = {EVENT_LINE_MAX - 1, EVENT_LINE_MAX,         2 * EVENT_LINE_MAX - 1,
-                              2 * EVENT_LINE_MAX, 2 * EVENT_LINE_MAX + 1, 5 * EVENT_LINE_MAX};
+    const size_t lengths[] = {EVENT_LINE_MAX - 1,       EVENT_LINE_MAX,
+                              2UL * EVENT_LINE_MAX - 1, 2UL * EVENT_LINE_MAX,
+                              2UL * EVENT_LINE_MAX + 1, 5UL * EVENT_LINE_MAX};
     const char *good = "{\"t\":1,\"attempt\":1,\"type\":\"eval\"}\n";
-    char *lines = calloc(1, 6 * EVENT_LINE_MAX);
+    char *lines = calloc(6, EVENT_LINE_MAX);
     struct event e;
 
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {

@@ -421,8 +421,8 @@ static void decide(struct launcher *l)
     } else if (l->was_killed && l->asked != SIGNALS_NONE) {
         end->status = l->asked == SIGNALS_LEAVE ? ENDED_CANCELLED : ENDED_STOPPED;
         err_set(&end->error, ERR_INTERRUPTED,
-                "the run was asked to %s, did not within %d s, and was killed",
-                l->asked == SIGNALS_LEAVE ? "leave" : "save and leave", grace_ms(l) / 1000);
+                "the run was asked to %s, did not within %g s, and was killed",
+                l->asked == SIGNALS_LEAVE ? "leave" : "save and leave", grace_ms(l) / 1000.0);
     } else if (l->was_killed) {
         end->status = ENDED_FAILED;
         err_set(&end->error, ERR_DEVICE, "rank %d did not end when the others had, and was killed",

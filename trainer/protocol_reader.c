@@ -173,6 +173,25 @@ static int parse_line(struct event_reader *r, size_t n, enum event_found *found,
     return 0;
 }
 
+/* Bring a whole line to hand: *n is its length, -1 when there is none, and when the line was too long and
+ * has been passed, which *found then says. */
+static int fetch_line(struct event_reader *r, ssize_t *n, enum event_found *found,
+                      struct event *out, struct err *err)
+{
+    TRY(refill(r, r->offset, err));
+    *n = line_at_hand(r);
+    if (*n >= 0 || r->have < BUFFER) {
+        return 0;
+    }
+    TRY(find_far_end(r, &out->end, err));
+    if (out->end > 0) {
+        *found = EVENT_FOUND_BAD;
+        say(out, "the line is too long");
+        r->offset = out->end;
+    }
+    return 0;
+}
+
 int event_reader_next(struct event_reader *r, enum event_found *found, struct event *out,
                       struct err *err)
 {
@@ -180,20 +199,10 @@ int event_reader_next(struct event_reader *r, enum event_found *found, struct ev
     for (bool is_fresh = false;; is_fresh = true) {
         *found = EVENT_FOUND_NONE;
         *out = (struct event){.type = EVENT_COUNT};
-        ssize_t n = is_fresh ? -1 : line_at_hand(r);
-        if (n < 0) {
+        ssize_t n = line_at_hand(r);
+        if (is_fresh || n < 0) {
             is_fresh = true;
-            TRY(refill(r, r->offset, err));
-            n = line_at_hand(r);
-        }
-        if (n < 0 && r->have == BUFFER) {
-            TRY(find_far_end(r, &out->end, err));
-            if (out->end > 0) {
-                *found = EVENT_FOUND_BAD;
-                say(out, "the line is too long");
-                r->offset = out->end;
-            }
-            return 0;
+            TRY(fetch_line(r, &n, found, out, err));
         }
         if (n < 0) {
             return 0;

@@ -20,18 +20,16 @@ enum row_kind { ROW_TEXT, ROW_OBJECT, ROW_INTEGER, ROW_NUMBER, ROW_CHOICE };
 struct row {
     const char *name, *help;
     enum row_kind kind;
-    size_t offset, size; /* of the member of struct spec */
+    size_t offset, size; /* of the member; size only of ROW_TEXT */
     int64_t preset_integer, low_integer, high_integer;
     double preset, low, high;
     const char *choice, *choices; /* default, and "a|b|c" */
 };
 
-#define MEMBER(field)                                       \
-    .name = #field, .offset = offsetof(struct spec, field), \
-    .size = sizeof(((struct spec *)0)->field)
+#define MEMBER(field) .name = #field, .offset = offsetof(struct spec, field)
 
 static const struct row rows[] = {
-#define TEXT(field, n, text) {.kind = ROW_TEXT, .help = (text), MEMBER(field)},
+#define TEXT(field, n, text) {.kind = ROW_TEXT, .help = (text), .size = (n) + 1, MEMBER(field)},
 #define OBJECT(field, text)  {.kind = ROW_OBJECT, .help = (text), MEMBER(field)},
 #define INTEGER(field, p, l, h, text) \
     {.kind = ROW_INTEGER,             \
@@ -401,8 +399,7 @@ static json_t *row_value(const struct spec *s, const struct row *row)
     case ROW_NUMBER: return json_real(*(const double *)at);
     case ROW_CHOICE: {
         const char *word = choice_at(row->choices, *(const int *)at, &length);
-        CHECK(word != NULL, "%s has no choice %d", row->name, *(const int *)at);
-        return json_stringn(word, length);
+        return word == NULL ? NULL : json_stringn(word, length);
     }
     }
     CHECK(false, "row %s has kind %d", row->name, (int)row->kind);
