@@ -34,16 +34,21 @@ static size_t plain_gemm(enum dtype out, int threads)
     return bytes;
 }
 
+/* oneDNN packs blocks of both operands for each thread; the sizes depend on caches and shapes. Where
+ * a primitive wants more (it then splits the depth, with sums of all of c for each thread), it is not
+ * used: see kernels/cpu/gemm.c. */
+static size_t library_gemm(enum dtype type, int threads)
+{
+    const size_t kib = type == DTYPE_BF16 ? GEMM_LIBRARY_KIB_BF16 : GEMM_LIBRARY_KIB_F32;
+
+    return (size_t)threads * (kib << 10);
+}
+
 size_t workspace_gemm(int64_t M, int64_t N, int64_t K, enum dtype type, enum dtype out, int threads)
 {
-    const int64_t m = rounded_up(M, 64), n = rounded_up(N, 64), k = rounded_up(K, 64);
-    size_t library;
-
     CHECK(M >= 0 && N >= 0 && K >= 0 && threads >= 1, "gemm %lld x %lld x %lld", (long long)M,
           (long long)N, (long long)K);
-    /* oneDNN packs at most both operands whole, and keeps sums of c per thread. */
-    library = line((size_t)(m * k + k * n) * dtype_size(type)) + line((size_t)(m * n) * 4);
-    const size_t plain = plain_gemm(out, threads);
+    const size_t library = library_gemm(type, threads), plain = plain_gemm(out, threads);
     return library > plain ? library : plain;
 }
 

@@ -9,10 +9,12 @@ enum {
     ATTENTION_KEYS = 64,    /* key rows of one block                                    */
     ATTENTION_VECTORS = 8,  /* per-query vectors that a pass keeps: maxima, sums, ...   */
 
-    GEMM_ROWS = 1152, /* rows, columns and depth of the blocks of the plain GEMM       */
-    GEMM_COLS = 1152, /* multiples of every register tile's height and width           */
+    GEMM_ROWS = 1152, /* rows, columns and depth of the blocks of the plain GEMM:       */
+    GEMM_COLS = 1152, /* multiples of every register tile's height and width            */
     GEMM_DEPTH = 384,
-    GEMM_ROWS_THREAD = 144, /* rows that one thread packs at a time                     */
+    GEMM_ROWS_THREAD = 144,      /* rows that one thread packs at a time                */
+    GEMM_LIBRARY_KIB_F32 = 1024, /* what oneDNN may have for each thread                */
+    GEMM_LIBRARY_KIB_BF16 = 3328,
 
     COLUMN_BLOCKS = 64, /* groups of rows whose column sums are added up at the end     */
 };
