@@ -43,7 +43,8 @@ static const char first[] =
     "CREATE INDEX jobs_live ON jobs(state) WHERE state NOT IN('succeeded','failed','cancelled');"
     "CREATE UNIQUE INDEX jobs_key ON jobs(user_id, idempotency_key)"
     " WHERE idempotency_key IS NOT NULL;"
-    "CREATE TABLE job_files(job_seq INTEGER NOT NULL REFERENCES jobs, file_id TEXT NOT NULL,"
+    /* The key's columns come first and in its order: quick_check of SQLite 3.40 is wrong otherwise. */
+    "CREATE TABLE job_files(file_id TEXT NOT NULL, job_seq INTEGER NOT NULL REFERENCES jobs,"
     " PRIMARY KEY(file_id, job_seq)) STRICT, WITHOUT ROWID;"
 
     /* AUTOINCREMENT: a number is never given twice, so a stream can be continued by it. */
