@@ -109,7 +109,7 @@ class JobPage {
   }
 
   fail(error) {
-    setText(this.problem, error.status === 404 ? t('job.missing') : error.message);
+    setText(this.problem, [400, 404].includes(error.status) ? t('job.missing') : error.message);
     this.problem.hidden = false;
   }
 

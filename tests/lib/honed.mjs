@@ -143,7 +143,9 @@ async function address(child, folder, output) {
   const end = Date.now() + START_MS;
   while (Date.now() < end) {
     if (child.exitCode !== null || child.signalCode !== null) {
-      throw new Error(`honed ended with ${child.exitCode ?? child.signalCode}: ${output()}`);
+      throw new Error(
+        `honed ended with ${child.exitCode ?? child.signalCode}: ${output().slice(-2000)}`,
+      );
     }
     const text = await readFile(join(folder, 'honed.url'), 'utf8').catch(() => '');
     if (text.endsWith('\n') && existsSync(join(folder, 'admin.token'))) {
@@ -151,7 +153,7 @@ async function address(child, folder, output) {
     }
     await new Promise((done) => setTimeout(done, 20));
   }
-  throw new Error(`honed was not up after ${START_MS} ms: ${output()}`);
+  throw new Error(`honed was not up after ${START_MS} ms: ${output().slice(-2000)}`);
 }
 
 async function read(reply, what) {

@@ -182,6 +182,91 @@ test('a request that the server refuses is told at its field', { skip }, async (
 });
 
 test(
+  'a file that is no text is refused before it is sent; a dropped text is taken',
+  { skip },
+  async () => {
+    const window = await signedIn('#/new');
+    const { page } = window;
+    await page.locator('.drop').waitFor();
+    await page.locator('input[type=file]').setInputFiles({
+      name: 'a.pdf',
+      mimeType: 'application/pdf',
+      buffer: Buffer.from('%PDF\0\0'),
+    });
+    await page.getByText('a.pdf is not plain text').waitFor();
+    await page
+      .locator('input[type=file]')
+      .setInputFiles({ name: 'none.txt', mimeType: 'text/plain', buffer: Buffer.alloc(0) });
+    await page.getByText('none.txt is empty').waitFor();
+    const transfer = await page.evaluateHandle(() => {
+      const all = new DataTransfer();
+      all.items.add(
+        new File(['A text that was dropped. '.repeat(100)], 'dropped.txt', { type: 'text/plain' }),
+      );
+      return all;
+    });
+    await page.dispatchEvent('.drop', 'drop', { dataTransfer: transfer });
+    await until(
+      async () =>
+        /^dropped.txt/.test(
+          await page.locator('[name=training_file] option:checked').textContent(),
+        ),
+      'the dropped text is chosen',
+    );
+    await window.close();
+  },
+);
+
+test("the plan beside the form is the server's plan, or nothing", { skip }, async () => {
+  const file = await upload('planned.txt');
+  const window = await signedIn('#/new');
+  const { page } = window;
+  const [reply] = await Promise.all([
+    page.waitForResponse((response) => response.url().endsWith('/v1/plan')),
+    page.getByLabel('Training text').selectOption(file.id),
+  ]);
+  if (reply.ok()) {
+    const plan = await reply.json();
+    await page.locator('.plan').waitFor();
+    const largest = Math.max(...Object.values(plan.memory));
+    const pieces = await page
+      .locator('.plan .stacked-bar span')
+      .evaluateAll((all) => all.map((piece) => piece.getBoundingClientRect().width));
+    const sum = Object.values(plan.memory).reduce((a, b) => a + b, 0);
+    const whole = pieces.reduce((a, b) => a + b, 0);
+    assert.ok(
+      Math.abs(Math.max(...pieces) / whole - largest / sum) < 0.05,
+      `${pieces} ${JSON.stringify(plan.memory)}`,
+    );
+  } else {
+    await until(async () => !(await page.locator('.plan').isVisible()), 'no plan');
+  }
+  await window.close(/40\d|42\d|50\d/);
+});
+
+test('"copy as curl" is a command that submits the same run', { skip }, async () => {
+  const file = await upload();
+  const window = await signedIn('#/new', { permissions: ['clipboard-read', 'clipboard-write'] });
+  const { page } = window;
+  const name = `it's "$HOME" \\n; ms=1`;
+  await page.getByLabel('Training text').selectOption(file.id);
+  await page.getByLabel('Name', { exact: true }).fill(name);
+  await page.getByLabel('Steps', { exact: true }).fill('3');
+  await page.getByRole('button', { name: 'Copy as curl' }).click();
+  await page.getByText('Copied', { exact: true }).first().waitFor();
+  const command = await page.evaluate(() => navigator.clipboard.readText());
+  const output = execFileSync('sh', ['-c', command], {
+    env: { ...process.env, HONE_TOKEN: honed.token },
+    encoding: 'utf8',
+  });
+  const job = JSON.parse(output);
+  assert.equal(job.name, name);
+  assert.equal(job.request.training_file, file.id);
+  assert.equal(job.request.max_steps, 3);
+  await window.close(/42\d|50\d/);
+});
+
+test(
   'the language changes in place, keeps what was typed, and is remembered',
   { skip },
   async () => {
