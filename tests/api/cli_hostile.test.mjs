@@ -11,22 +11,11 @@ import { after, before, test } from 'node:test';
 const program = join(process.cwd(), process.env.HONE_BUILD ?? 'build/release', 'hone');
 const token = 'hone_testtoken_0123456789';
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
-const job = (fields) => ({
-  id: 'job-1',
-  object: 'job',
-  state: 'running',
-  stage: 'training',
-  step: 0,
-  total_steps: 4,
-  loss: null,
-  error: null,
-  ...fields,
-});
+const job = (fields) => ({ id: 'job-1', object: 'job', state: 'running', stage: 'training', step: 0,
+  total_steps: 4, loss: null, error: null, ...fields });
 
 let folder;
-before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'hone-cli-'));
-});
+before(async () => { folder = await mkdtemp(join(tmpdir(), 'hone-cli-')); });
 after(() => rm(folder, { recursive: true }));
 
 /* A server whose answers are `routes`: {'GET /path': handler(request, response, body)}. */
@@ -40,78 +29,35 @@ async function serve(routes) {
     const handler = routes[`${request.method} ${path}`];
     if (handler) return handler(request, response, Buffer.concat(chunks));
     response.writeHead(404, { 'content-type': 'application/json' });
-    response.end(
-      JSON.stringify({
-        error: {
-          message: 'no such thing',
-          type: 'invalid_request_error',
-          param: null,
-          code: 'not_found',
-        },
-      }),
-    );
+    response.end(JSON.stringify({ error: { message: 'no such thing', type: 'invalid_request_error', param: null, code: 'not_found' } }));
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
-  return {
-    url: `http://127.0.0.1:${server.address().port}`,
-    seen,
-    server,
-    close: () => {
-      server.closeAllConnections();
-      return new Promise((done) => server.close(done));
-    },
-  };
+  return { url: `http://127.0.0.1:${server.address().port}`, seen, server,
+    close: () => { server.closeAllConnections(); return new Promise((done) => server.close(done)); } };
 }
 
-const json =
-  (value, status = 200) =>
-  (request, response) => {
-    response.writeHead(status, { 'content-type': 'application/json' });
-    response.end(JSON.stringify(value));
-  };
+const json = (value, status = 200) => (request, response) => {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(value));
+};
 
 function start(url, args, options = {}) {
   const child = spawn(program, args, {
-    cwd: folder,
-    env: { PATH: process.env.PATH, HOME: folder, HONE_URL: url, HONE_TOKEN: token, ...options.env },
-  });
-  let out = '',
-    err = '';
-  child.stdout.on('data', (text) => {
-    out += text;
-  });
-  child.stderr.on('data', (text) => {
-    err += text;
-  });
+    cwd: folder, env: { PATH: process.env.PATH, HOME: folder, HONE_URL: url, HONE_TOKEN: token, ...options.env } });
+  let out = '', err = '';
+  child.stdout.on('data', (text) => { out += text; });
+  child.stderr.on('data', (text) => { err += text; });
   if (options.input !== undefined) child.stdin.end(options.input);
-  const ended = new Promise((done) =>
-    child.on('close', (code, signal) => done({ code, signal, out, err })),
-  );
+  const ended = new Promise((done) => child.on('close', (code, signal) => done({ code, signal, out, err })));
   return { child, ended, out: () => out };
 }
 const hone = (url, args, options) => start(url, args, options).ended;
 
 function checkpoint(files, { names, hashes, manifest } = {}) {
-  const text =
-    manifest ??
-    JSON.stringify({
-      format: 'hone-checkpoint-1',
-      step: 20,
-      created_at: 1,
-      files: Object.entries(files).map(([name, bytes], i) => ({
-        name: names?.[i] ?? name,
-        bytes: bytes.length,
-        sha256: hashes?.[i] ?? sha256(bytes),
-      })),
-    });
+  const text = manifest ?? JSON.stringify({ format: 'hone-checkpoint-1', step: 20, created_at: 1,
+    files: Object.entries(files).map(([name, bytes], i) => ({ name: names?.[i] ?? name, bytes: bytes.length, sha256: hashes?.[i] ?? sha256(bytes) })) });
   const routes = {
-    'GET /v1/jobs/job-1/checkpoints/latest': json({
-      id: 'job-1:20',
-      object: 'checkpoint',
-      step: 20,
-      sha256: sha256(text),
-      files: [],
-    }),
+    'GET /v1/jobs/job-1/checkpoints/latest': json({ id: 'job-1:20', object: 'checkpoint', step: 20, sha256: sha256(text), files: [] }),
     'GET /v1/jobs/job-1/checkpoints/20/manifest.json': (request, response) => response.end(text),
   };
   for (const [name, bytes] of Object.entries(files)) {
@@ -119,10 +65,7 @@ function checkpoint(files, { names, hashes, manifest } = {}) {
       const etag = `"${sha256(bytes)}"`;
       const range = /^bytes=(\d+)-$/.exec(request.headers.range ?? '');
       if (range && (request.headers['if-range'] ?? etag) === etag) {
-        response.writeHead(206, {
-          etag,
-          'content-range': `bytes ${range[1]}-${bytes.length - 1}/${bytes.length}`,
-        });
+        response.writeHead(206, { etag, 'content-range': `bytes ${range[1]}-${bytes.length - 1}/${bytes.length}` });
         return response.end(bytes.subarray(Number(range[1])));
       }
       response.writeHead(200, { etag });
@@ -133,9 +76,7 @@ function checkpoint(files, { names, hashes, manifest } = {}) {
 }
 
 test('what is no Hone server is told apart', async () => {
-  const page = await serve({
-    'GET /v1/me': (request, response) => response.end('<html>hello</html>'),
-  });
+  const page = await serve({ 'GET /v1/me': (request, response) => response.end('<html>hello</html>') });
   const said = await hone(page.url, ['whoami']);
   assert.equal(said.code, 74);
   assert.match(said.err, /is that a Hone server\?/);
@@ -149,12 +90,7 @@ test('what is no Hone server is told apart', async () => {
 
 test('a redirect is not followed, so the token goes nowhere else', async () => {
   const thief = await serve({});
-  const server = await serve({
-    'GET /v1/me': (request, response) => {
-      response.writeHead(302, { location: `${thief.url}/v1/me` });
-      response.end();
-    },
-  });
+  const server = await serve({ 'GET /v1/me': (request, response) => { response.writeHead(302, { location: `${thief.url}/v1/me` }); response.end(); } });
   const said = await hone(server.url, ['whoami']);
   assert.notEqual(said.code, 0);
   assert.equal(thief.seen.length, 0);
@@ -182,29 +118,9 @@ test('a saved token is not sent to another address', async () => {
 
 test("the server's sentence, code and control characters", async () => {
   const server = await serve({
-    'GET /v1/me': json(
-      {
-        error: {
-          message: 'evil\u001b[31m\nsecond line',
-          type: 'x',
-          param: null,
-          code: 'disk_full',
-        },
-      },
-      507,
-    ),
-    'GET /v1/jobs/job-1': json(
-      job({
-        name: 'a\u001b]0;title\u0007\u202e',
-        state: 'failed',
-        error: { code: 'x', message: 'm\r\n' },
-      }),
-    ),
-    'GET /v1/files': json({
-      object: 'list',
-      data: [{ id: 'file-1', filename: 'x\u001b[2J\nfile-2', bytes: 3 }],
-      has_more: false,
-    }),
+    'GET /v1/me': json({ error: { message: 'evil\u001b[31m\nsecond line', type: 'x', param: null, code: 'disk_full' } }, 507),
+    'GET /v1/jobs/job-1': json(job({ name: 'a\u001b]0;title\u0007\u202e', state: 'failed', error: { code: 'x', message: 'm\r\n' } })),
+    'GET /v1/files': json({ object: 'list', data: [{ id: 'file-1', filename: 'x\u001b[2J\nfile-2', bytes: 3 }], has_more: false }),
   });
   const said = await hone(server.url, ['whoami']);
   assert.equal(said.code, 88);
@@ -212,10 +128,7 @@ test("the server's sentence, code and control characters", async () => {
   for (const verb of [['show', 'job-1'], ['files']]) {
     const printed = await hone(server.url, verb);
     assert.equal(printed.code, 0, printed.err);
-    assert.ok(
-      !/[\u0000-\u0009\u000b-\u001f\u007f\u202e]/.test(printed.out),
-      JSON.stringify(printed.out),
-    );
+    assert.ok(!/[\u0000-\u0009\u000b-\u001f\u007f\u202e]/.test(printed.out), JSON.stringify(printed.out));
   }
   const raw = await hone(server.url, ['show', 'job-1', '--json']);
   assert.equal(JSON.parse(raw.out).name, 'a\u001b]0;title\u0007\u202e');
@@ -224,43 +137,25 @@ test("the server's sentence, code and control characters", async () => {
 
 test('a list is read to its end, and one that never ends is left', async () => {
   const ids = Array.from({ length: 250 }, (_, i) => `file-${String(i).padStart(4, '0')}`);
-  const server = await serve({
-    'GET /v1/files': (request, response) => {
-      const query = new URL(request.url, 'http://x').searchParams;
-      const from = query.has('after') ? ids.indexOf(query.get('after')) + 1 : 0;
-      const data = ids
-        .slice(from, from + Number(query.get('limit')))
-        .map((id) => ({ id, filename: id, bytes: 1 }));
-      json({ object: 'list', data, has_more: from + data.length < ids.length })(request, response);
-    },
-  });
+  const server = await serve({ 'GET /v1/files': (request, response) => {
+    const query = new URL(request.url, 'http://x').searchParams;
+    const from = query.has('after') ? ids.indexOf(query.get('after')) + 1 : 0;
+    const data = ids.slice(from, from + Number(query.get('limit'))).map((id) => ({ id, filename: id, bytes: 1 }));
+    json({ object: 'list', data, has_more: from + data.length < ids.length })(request, response);
+  } });
   const all = await hone(server.url, ['files']);
   assert.deepEqual(all.out.match(/^file-\d+/gm), ids);
   const some = await hone(server.url, ['files', '--limit', '120']);
   assert.equal(some.out.match(/^file-\d+/gm).length, 120);
   await server.close();
-  const empty = await serve({
-    'GET /v1/files': json({ object: 'list', data: [], has_more: true }),
-  });
+  const empty = await serve({ 'GET /v1/files': json({ object: 'list', data: [], has_more: true }) });
   assert.equal((await hone(empty.url, ['files'])).code, 0);
   await empty.close();
 });
 
 test('get refuses names that leave the folder, before it downloads anything', async () => {
-  for (const name of [
-    '../evil',
-    '/etc/evil',
-    'a/b',
-    '..',
-    '.hidden',
-    'a\\b',
-    'line\nbreak',
-    '',
-    'manifest.json',
-  ]) {
-    const server = await serve(
-      checkpoint({ 'model.safetensors': Buffer.from('x') }, { names: [name] }),
-    );
+  for (const name of ['../evil', '/etc/evil', 'a/b', '..', '.hidden', 'a\\b', 'line\nbreak', '', 'manifest.json']) {
+    const server = await serve(checkpoint({ 'model.safetensors': Buffer.from('x') }, { names: [name] }));
     const said = await hone(server.url, ['get', 'job-1', join(folder, 'names')]);
     assert.equal(said.code, 69, `${JSON.stringify(name)}: ${said.err}`);
     assert.match(said.err, /refused/);
@@ -272,9 +167,7 @@ test('get refuses names that leave the folder, before it downloads anything', as
 
 test('get refuses a damaged file and a damaged manifest', async () => {
   const bytes = Buffer.from('weights');
-  let server = await serve(
-    checkpoint({ 'model.safetensors': bytes }, { hashes: [sha256('other')] }),
-  );
+  let server = await serve(checkpoint({ 'model.safetensors': bytes }, { hashes: [sha256('other')] }));
   let said = await hone(server.url, ['get', 'job-1', join(folder, 'damaged')]);
   assert.equal(said.code, 69);
   assert.match(said.err, /SHA-256/);
@@ -282,24 +175,15 @@ test('get refuses a damaged file and a damaged manifest', async () => {
   await server.close();
 
   const routes = checkpoint({ 'model.safetensors': bytes });
-  routes['GET /v1/jobs/job-1/checkpoints/20/manifest.json'] = (request, response) =>
-    response.end('{}');
+  routes['GET /v1/jobs/job-1/checkpoints/20/manifest.json'] = (request, response) => response.end('{}');
   server = await serve(routes);
   said = await hone(server.url, ['get', 'job-1', join(folder, 'damaged')]);
   assert.equal(said.code, 69);
   assert.deepEqual(await readdir(join(folder, 'damaged')), []);
   await server.close();
 
-  server = await serve(
-    checkpoint(
-      { 'model.safetensors': Buffer.from('longer than promised') },
-      {
-        manifest: JSON.stringify({
-          files: [{ name: 'model.safetensors', bytes: 4, sha256: sha256('long') }],
-        }),
-      },
-    ),
-  );
+  server = await serve(checkpoint({ 'model.safetensors': Buffer.from('longer than promised') },
+    { manifest: JSON.stringify({ files: [{ name: 'model.safetensors', bytes: 4, sha256: sha256('long') }] }) }));
   said = await hone(server.url, ['get', 'job-1', join(folder, 'damaged')]);
   assert.equal(said.code, 69);
   assert.match(said.err, /longer/);
@@ -308,11 +192,7 @@ test('get refuses a damaged file and a damaged manifest', async () => {
 
 test('get goes on where a broken line stopped, and asks for nothing twice', async () => {
   const bytes = Buffer.alloc(300000, 'abcdefghij');
-  const routes = checkpoint({
-    'config.json': Buffer.from('{}'),
-    'model.safetensors': bytes,
-    empty: Buffer.alloc(0),
-  });
+  const routes = checkpoint({ 'config.json': Buffer.from('{}'), 'model.safetensors': bytes, empty: Buffer.alloc(0) });
   const whole = routes['GET /v1/jobs/job-1/checkpoints/20/model.safetensors'];
   let breaks = 2;
   routes['GET /v1/jobs/job-1/checkpoints/20/model.safetensors'] = (request, response) => {
@@ -328,21 +208,12 @@ test('get goes on where a broken line stopped, and asks for nothing twice', asyn
   const said = await hone(server.url, ['get', 'job-1', join(folder, 'resumed')]);
   assert.equal(said.code, 0, said.err);
   assert.deepEqual(await readFile(join(folder, 'resumed', 'model.safetensors')), bytes);
-  const asked = server.seen
-    .filter((r) => r.url.endsWith('model.safetensors'))
-    .map((r) => r.headers.range ?? '');
+  const asked = server.seen.filter((r) => r.url.endsWith('model.safetensors')).map((r) => r.headers.range ?? '');
   assert.equal(asked.length, 3);
   assert.equal(asked[0], '');
   assert.ok(Number(asked[2].slice(6, -1)) >= Number(asked[1].slice(6, -1)));
-  assert.ok(
-    server.seen.every((r) => !r.headers.range || r.headers['if-range'] === `"${sha256(bytes)}"`),
-  );
-  assert.deepEqual((await readdir(join(folder, 'resumed'))).sort(), [
-    'config.json',
-    'empty',
-    'manifest.json',
-    'model.safetensors',
-  ]);
+  assert.ok(server.seen.every((r) => !r.headers.range || r.headers['if-range'] === `"${sha256(bytes)}"`));
+  assert.deepEqual((await readdir(join(folder, 'resumed'))).sort(), ['config.json', 'empty', 'manifest.json', 'model.safetensors']);
 
   const before = server.seen.length;
   const again = await hone(server.url, ['get', 'job-1', join(folder, 'resumed')]);
@@ -389,8 +260,7 @@ async function streaming(script, current = job()) {
   });
   return { ...server, state };
 }
-const event = (id, type, data) =>
-  `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify({ job: 'job-1', ...data })}\n\n`;
+const event = (id, type, data) => `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify({ job: 'job-1', ...data })}\n\n`;
 const jobEvent = (fields) => `event: job\ndata: ${JSON.stringify(job(fields))}\n\n`;
 
 test('watch survives a lost connection without missing or doubling an event', async () => {
@@ -418,11 +288,7 @@ test('watch survives a lost connection without missing or doubling an event', as
 
 test('watch reads the job anew after a reset, and ends if it has ended meanwhile', async () => {
   const server = await streaming((response, n) => {
-    server.state.job = job({
-      state: 'failed',
-      step: 2,
-      error: { code: 'out_of_memory', message: 'no memory' },
-    });
+    server.state.job = job({ state: 'failed', step: 2, error: { code: 'out_of_memory', message: 'no memory' } });
     response.write('event: reset\ndata: {}\n\n');
   });
   const said = await hone(server.url, ['watch', 'job-1']);
@@ -432,9 +298,7 @@ test('watch reads the job anew after a reset, and ends if it has ended meanwhile
 });
 
 test('Ctrl-C stops the watching and says that the job goes on', async () => {
-  const server = await streaming((response) =>
-    response.write(event('e-1', 'eval', { step: 1, loss: 3 })),
-  );
+  const server = await streaming((response) => response.write(event('e-1', 'eval', { step: 1, loss: 3 })));
   const watching = start(server.url, ['watch', 'job-1']);
   while (!watching.out().includes('eval loss')) await new Promise((done) => setTimeout(done, 20));
   const begun = Date.now();
@@ -449,13 +313,11 @@ test('Ctrl-C stops the watching and says that the job goes on', async () => {
 
 test('submit tries again with the same key when the answer is lost', async () => {
   const keys = [];
-  const server = await serve({
-    'POST /v1/jobs': (request, response, body) => {
-      keys.push(request.headers['idempotency-key']);
-      if (keys.length === 1) return request.socket.destroy();
-      return json(job({ request: JSON.parse(body) }), 201)(request, response);
-    },
-  });
+  const server = await serve({ 'POST /v1/jobs': (request, response, body) => {
+    keys.push(request.headers['idempotency-key']);
+    if (keys.length === 1) return request.socket.destroy();
+    return json(job({ request: JSON.parse(body) }), 201)(request, response);
+  } });
   const spec = join(folder, 'spec.json');
   await writeFile(spec, JSON.stringify({ name: 'x', max_steps: 4 }));
   const said = await hone(server.url, ['submit', '--spec', spec]);
@@ -472,32 +334,19 @@ test('an upload is refused early when the server says so, and its hash is compar
   await writeFile(big, Buffer.alloc(4 << 20, 'x'));
   let server = await serve({});
   server.server.removeAllListeners('request');
-  server.server.on('request', (request, response) =>
-    json(
-      { error: { message: 'the quota is used up', type: 'x', param: null, code: 'too_large' } },
-      413,
-    )(request, response),
-  );
+  server.server.on('request', (request, response) => json({ error: { message: 'the quota is used up', type: 'x', param: null, code: 'too_large' } }, 413)(request, response));
   let said = await hone(server.url, ['upload', big]);
   assert.equal(said.code, 79);
   assert.equal(said.err, 'hone: the quota is used up\n');
   await server.close();
 
-  server = await serve({
-    'PUT /v1/files': json({ id: 'file-1', filename: 'big.txt', bytes: 1, sha256: sha256('other') }),
-  });
+  server = await serve({ 'PUT /v1/files': json({ id: 'file-1', filename: 'big.txt', bytes: 1, sha256: sha256('other') }) });
   said = await hone(server.url, ['upload', big]);
   assert.equal(said.code, 74);
   assert.match(said.err, /other bytes/);
   await server.close();
 
-  server = await serve({
-    'PUT /v1/files': (request, response, body) =>
-      json({ id: 'file-1', filename: 'a', bytes: body.length, sha256: sha256(body) })(
-        request,
-        response,
-      ),
-  });
+  server = await serve({ 'PUT /v1/files': (request, response, body) => json({ id: 'file-1', filename: 'a', bytes: body.length, sha256: sha256(body) })(request, response) });
   said = await hone(server.url, ['upload', '-', '--name', 'from a pipe.txt'], { input: 'hello' });
   assert.equal(said.code, 0, said.err);
   assert.match(server.seen.at(-1).url, /filename=from%20a%20pipe\.txt&purpose=fine-tune/);
@@ -507,15 +356,13 @@ test('an upload is refused early when the server says so, and its hash is compar
 
 test('log text is printed harmless, whole characters however they are cut', async () => {
   const text = Buffer.from('步骤 one\n\u001b[31mred\u0007 é\n\u{1f642}');
-  const server = await serve({
-    'GET /v1/jobs/job-1/log': async (request, response) => {
-      for (const byte of text) {
-        response.write(Buffer.from([byte]));
-        await new Promise((done) => setImmediate(done));
-      }
-      response.end();
-    },
-  });
+  const server = await serve({ 'GET /v1/jobs/job-1/log': async (request, response) => {
+    for (const byte of text) {
+      response.write(Buffer.from([byte]));
+      await new Promise((done) => setImmediate(done));
+    }
+    response.end();
+  } });
   const said = await hone(server.url, ['logs', 'job-1']);
   assert.equal(said.code, 0, said.err);
   assert.equal(said.out, '步骤 one\n\\x1b[31mred\\x07 é\n\u{1f642}');
@@ -523,17 +370,7 @@ test('log text is printed harmless, whole characters however they are cut', asyn
 });
 
 test('usage errors are one line and exit with 64', async () => {
-  for (const args of [
-    ['fly'],
-    ['show'],
-    ['ls', '--wat'],
-    ['submit'],
-    ['submit', 'nofield'],
-    ['get', 'job-1:x'],
-    ['ls', '--limit', 'many'],
-    ['login'],
-    ['tokens', 'new', 'x'],
-  ]) {
+  for (const args of [['fly'], ['show'], ['ls', '--wat'], ['submit'], ['submit', 'nofield'], ['get', 'job-1:x'], ['ls', '--limit', 'many'], ['login'], ['tokens', 'new', 'x']]) {
     const said = await hone('http://127.0.0.1:9', args);
     const expected = args[1] === 'nofield' ? 74 : 64; /* the fields are asked of the server first */
     assert.equal(said.code, expected, `${args}: ${said.err}`);
