@@ -37,6 +37,7 @@ struct way {
     enum recompute recompute;
     int64_t micro_batch; /* 0: all in one */
     int threads;
+    double dropout;
 };
 
 static const struct st_tensor *golden_tensor(struct safetensors *st, const char *name)
@@ -129,8 +130,10 @@ static void golden_open(struct golden *g, const char *name, const char *batches,
     g->rows = (struct data_rows){memory, memory + g->B * g->S, memory + 2 * g->B * g->S,
                                  memory + 3 * g->B * g->S};
 
-    g->spec = (struct spec){
-        .global_batch_size = g->B, .precision = way.precision, .recompute = way.recompute};
+    g->spec = (struct spec){.global_batch_size = g->B,
+                            .precision = way.precision,
+                            .recompute = way.recompute,
+                            .dropout = way.dropout};
     const struct dims d =
         dims_make(&g->arch, &g->spec, way.micro_batch != 0 ? way.micro_batch : g->B, g->S,
                   way.threads != 0 ? way.threads : 1);
