@@ -231,7 +231,7 @@ static void data_workers_change_nothing(void)
     EXPECT(same(&none, &two));
 }
 
-static void the_seed_and_the_batch_change_the_run(void)
+static void the_seed_changes_the_run(void)
 {
     const struct outcome a = run_through("seed-a", "");
     const struct outcome b = run_through("seed-b", ",\"seed\":7");
@@ -246,7 +246,7 @@ int main(void)
     RUN(a_killed_run_resumes_as_if_it_had_never_stopped);
     RUN(bf16_resumes_from_its_masters);
     RUN(data_workers_change_nothing);
-    RUN(the_seed_and_the_batch_change_the_run);
+    RUN(the_seed_changes_the_run);
     scratch_remove();
     return tap_done();
 }
