@@ -229,30 +229,36 @@ static int read_content_type(struct gate_request *out, const struct gate_head *i
     return 0;
 }
 
-/* The session cookie out of all Cookie headers; given twice it is refused. */
-static int read_cookies(struct gate_request *out, const struct gate_head *in, struct err *err)
+/* The session cookie out of one Cookie header. */
+static int read_cookie_header(struct gate_request *out, const char *header, int *found,
+                              struct err *err)
 {
     static const char name[] = "hone_session=";
+
+    for (const char *p = header + strspn(header, "; \t"); *p != '\0'; p += strspn(p, "; \t")) {
+        const size_t size = strcspn(p, ";");
+        const size_t length = size < sizeof name ? 0 : size - (sizeof name - 1);
+        if (size >= sizeof name - 1 && strncmp(p, name, sizeof name - 1) == 0) {
+            if (++*found > 1) {
+                return FAIL(err, ERR_BAD_REQUEST, "the session cookie is there twice");
+            }
+            if (length < sizeof out->session) { /* a longer one is no session of ours */
+                memcpy(out->session, p + sizeof name - 1, length);
+                out->session[length] = '\0';
+            }
+        }
+        p += size;
+    }
+    return 0;
+}
+
+static int read_cookies(struct gate_request *out, const struct gate_head *in, struct err *err)
+{
     int found = 0;
 
     for (int i = 0; i < in->header_count; i++) {
-        if (!is_named(&in->headers[i], "Cookie")) {
-            continue;
-        }
-        for (const char *p = in->headers[i].value; *p != '\0';) {
-            p += strspn(p, "; \t");
-            const size_t size = strcspn(p, ";");
-            if (size >= sizeof name - 1 && strncmp(p, name, sizeof name - 1) == 0) {
-                const size_t length = size - (sizeof name - 1);
-                if (found++ > 0) {
-                    return FAIL(err, ERR_BAD_REQUEST, "the session cookie is there twice");
-                }
-                if (length < sizeof out->session) { /* a longer one is no session of ours */
-                    memcpy(out->session, p + sizeof name - 1, length);
-                    out->session[length] = '\0';
-                }
-            }
-            p += size;
+        if (is_named(&in->headers[i], "Cookie")) {
+            TRY(read_cookie_header(out, in->headers[i].value, &found, err));
         }
     }
     return 0;
@@ -347,25 +353,31 @@ static int split_path(struct gate_request *out, char *path, struct err *err)
     return 0;
 }
 
+/* "key=value" that ends at `end`. */
+static int add_query(struct gate_request *out, char *key, char *end, struct err *err)
+{
+    char *equals = memchr(key, '=', (size_t)(end - key));
+    char *value = equals == NULL ? end : equals + 1;
+
+    if (out->query_count == GATE_QUERIES) {
+        return FAIL(err, ERR_BAD_REQUEST, "more than %d query parameters", GATE_QUERIES);
+    }
+    TRY(decode_piece(value, end, true, err));
+    TRY(decode_piece(key, equals == NULL ? end : equals, true, err));
+    if (gate_query(out, key) != NULL) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, key, "the query has \"%.40s\" twice", key);
+    }
+    out->query_keys[out->query_count] = key;
+    out->query_values[out->query_count++] = value;
+    return 0;
+}
+
 static int split_query(struct gate_request *out, char *query, struct err *err)
 {
     for (char *p = query; p != NULL && *p != '\0';) {
         char *end = p + strcspn(p, "&");
         char *next = *end == '&' ? end + 1 : NULL;
-        char *equals = memchr(p, '=', (size_t)(end - p));
-        if (out->query_count == GATE_QUERIES) {
-            return FAIL(err, ERR_BAD_REQUEST, "more than %d query parameters", GATE_QUERIES);
-        }
-        *end = '\0';
-        if (equals != NULL) {
-            TRY(decode_piece(equals + 1, end, true, err));
-        }
-        TRY(decode_piece(p, equals == NULL ? end : equals, true, err));
-        if (gate_query(out, p) != NULL) {
-            return FAIL_PARAM(err, ERR_BAD_REQUEST, p, "the query has \"%s\" twice", p);
-        }
-        out->query_keys[out->query_count] = p;
-        out->query_values[out->query_count++] = equals == NULL ? "" : equals + 1;
+        TRY(add_query(out, p, end, err));
         p = next;
     }
     return 0;

@@ -80,7 +80,8 @@ static void note_connection(void *cls, struct MHD_Connection *c, void **context,
     *context = fd == NULL ? NULL : line_begin(h->lines, fd->connect_fd);
 }
 
-static void log_library(void *cls, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void log_library(void *cls, const char *fmt,
+                                                              va_list ap)
 {
     char text[300];
 

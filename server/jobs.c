@@ -155,7 +155,8 @@ static int insert_event(struct tx *tx, const struct job_ref *ref, const char *ty
                   ref->seq, type, body);
 }
 
-/* Takes `body` over. */
+/* Takes `body` over: it is not const. */
+/* NOLINTNEXTLINE(readability-non-const-parameter) */
 static int announce(struct tx *tx, const struct job_ref *ref, const char *type, char *body,
                     struct err *err)
 {

@@ -79,7 +79,10 @@ static void plain_name(char out[PLAIN_NAME], const char *name)
 
     for (; name[i] != '\0' && i + 1 < PLAIN_NAME; i++) {
         const unsigned char c = (unsigned char)name[i];
-        out[i] = c < 0x20 || c > 0x7e || strchr("\"\\/;%", c) != NULL ? '_' : name[i];
+        out[i] = name[i];
+        if (c < 0x20 || c > 0x7e || strchr("\"\\/;%", c) != NULL) {
+            out[i] = '_';
+        }
     }
     out[i] = '\0';
 }

@@ -27,7 +27,7 @@ struct request {
     const char
         *param[ROUTE_PARAMS];   /* what stands in place of {id}, {step}, {name}, in order        */
     const struct identity *who; /* user_id 0 on an open route                                    */
-    const json_t *body;         /* an object; NULL when there is none                            */
+    json_t *body;               /* an object; NULL when there is none                            */
     const char *body_text;      /* as it came                                                    */
     size_t body_size;
     struct upload

@@ -29,7 +29,7 @@ static int check_fields(const struct request *rq, const char *const *known, stru
     const char *key = NULL;
     json_t *value = NULL;
 
-    json_object_foreach((json_t *)(uintptr_t)rq->body, key, value)
+    json_object_foreach(rq->body, key, value)
     {
         int i = 0;
         while (known[i] != NULL && strcmp(known[i], key) != 0) {

@@ -277,7 +277,9 @@ void settings_help(FILE *out)
         char option[64];
         int used = snprintf(option, sizeof option, "--%s %s", rows[i].name, rows[i].argument);
         for (int k = 2; k < used && option[k] != ' '; k++) {
-            option[k] = option[k] == '_' ? '-' : option[k];
+            if (option[k] == '_') {
+                option[k] = '-';
+            }
         }
         (void)fprintf(out, "  %-26s %s", option, rows[i].help);
         if (rows[i].kind == KIND_INTEGER) {

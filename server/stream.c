@@ -116,7 +116,7 @@ static void wake(struct stream *st)
 /* Call with the lock held. */
 static bool append(struct stream *st, const char *text, size_t size)
 {
-    if (st->pending_size + size > st->pending_room) {
+    if (st->pending == NULL || st->pending_size + size > st->pending_room) {
         const size_t room = (st->pending_size + size) * 2;
         char *more = realloc(st->pending, room);
         if (more == NULL) {

@@ -213,13 +213,40 @@ static void take_filename(struct upload *up, const char *name)
 
     for (const char *p = name; *p != '\0' && used + 1 < sizeof up->what.filename; p++) {
         const bool quote = strncmp(p, "%22", 3) == 0;
-        up->what.filename[used++] = quote ? '"' : *p;
+        up->what.filename[used++] = *p;
+        if (quote) {
+            up->what.filename[used - 1] = '"';
+        }
         p += quote ? 2 : 0;
     }
     up->what.filename[used] = '\0';
 }
 
-/* libmicrohttpd hands over a part of a form field. */
+static int take_file(struct upload *up, const char *filename, const char *bytes, uint64_t offset,
+                     size_t size)
+{
+    if (offset == 0 && up->what.has_file && size > 0 && up->what.bytes > 0) {
+        return FAIL_PARAM(&up->err, ERR_BAD_REQUEST, "file", "the form has two files");
+    }
+    if (!up->what.has_file) {
+        up->what.has_file = true;
+        take_filename(up, filename == NULL ? "" : filename);
+    }
+    return write_bytes(up, bytes, size, &up->err);
+}
+
+static int take_purpose(struct upload *up, const char *bytes, uint64_t offset, size_t size)
+{
+    if (offset + size >= sizeof up->what.purpose) {
+        return FAIL_PARAM(&up->err, ERR_BAD_REQUEST, "purpose", "purpose is too long");
+    }
+    memcpy(up->what.purpose + offset, bytes, size);
+    up->what.purpose[offset + size] = '\0';
+    return 0;
+}
+
+/* libmicrohttpd hands over a part of a form field. The nine parameters are its interface. */
+/* NOLINTNEXTLINE(readability-function-size) */
 static enum MHD_Result take_field(void *cls, enum MHD_ValueKind kind, const char *key,
                                   const char *filename, const char *type, const char *coding,
                                   const char *bytes, uint64_t offset, size_t size)
@@ -230,22 +257,9 @@ static enum MHD_Result take_field(void *cls, enum MHD_ValueKind kind, const char
     (void)type;
     (void)coding;
     if (strcmp(key, "file") == 0) {
-        if (offset == 0 && up->what.has_file && size > 0 && up->what.bytes > 0) {
-            up->rc = FAIL_PARAM(&up->err, ERR_BAD_REQUEST, "file", "the form has two files");
-            return MHD_NO;
-        }
-        if (!up->what.has_file) {
-            up->what.has_file = true;
-            take_filename(up, filename == NULL ? "" : filename);
-        }
-        up->rc = write_bytes(up, bytes, size, &up->err);
+        up->rc = take_file(up, filename, bytes, offset, size);
     } else if (strcmp(key, "purpose") == 0) {
-        if (offset + size >= sizeof up->what.purpose) {
-            up->rc = FAIL_PARAM(&up->err, ERR_BAD_REQUEST, "purpose", "purpose is too long");
-        } else {
-            memcpy(up->what.purpose + offset, bytes, size);
-            up->what.purpose[offset + size] = '\0';
-        }
+        up->rc = take_purpose(up, bytes, offset, size);
     }
     return up->rc == 0 ? MHD_YES : MHD_NO;
 }
