@@ -32,8 +32,7 @@ const inWords = {
   checkpoint_deleted: (e) => t('event.checkpoint_deleted', { step: formatInteger(e.step) }),
   warning: (e) => t('event.warning', { message: e.message }),
   error: (e) => t('event.error', { message: e.message }),
-  started: (e) =>
-    t('event.started', { attempt: e.attempt, threads: e.threads ?? '?', isa: e.isa ?? '?' }),
+  started: (e) => t('event.started', { attempt: e.attempt }),
   ended: (e) => t('event.ended', { status: e.status, step: formatInteger(e.step) }),
 };
 

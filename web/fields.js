@@ -25,16 +25,24 @@ export const GROUPS = [
   ['saving', ['log_interval', 'eval_interval', 'save_interval', 'keep_checkpoints']],
 ];
 
+let schema = null;
+
 // {field: {type, default, minimum, maximum, enum, description}} in the order of spec.def.
 export async function fetchSchema() {
-  const document = await get('/openapi.json');
-  const { schema } = document.paths['/v1/jobs'].post.requestBody.content['application/json'];
-  const named = schema.$ref
-    ?.split('/')
-    .slice(1)
-    .reduce((part, name) => part[name], document);
-  return (named ?? schema).properties;
+  if (!schema) {
+    const document = await get('/openapi.json');
+    const body = document.paths['/v1/jobs'].post.requestBody.content['application/json'].schema;
+    const named = body.$ref
+      ?.split('/')
+      .slice(1)
+      .reduce((part, name) => part[name], document);
+    schema = (named ?? body).properties;
+  }
+  return schema;
 }
+
+// Whether a number stands for "decided by Hone": it lies below what may be asked for.
+export const isAutomatic = (row, value) => typeof value === 'number' && value < row?.minimum;
 
 const typeOf = (row) =>
   Array.isArray(row.type) ? row.type.find((type) => type !== 'null') : row.type;
@@ -44,7 +52,7 @@ function presetText(row) {
   if (row.default === undefined || row.default === null || row.default === '') {
     return '';
   }
-  if (typeof row.default === 'number' && row.minimum !== undefined && row.default < row.minimum) {
+  if (isAutomatic(row, row.default)) {
     return t('form.auto');
   }
   return typeof row.default === 'number' ? formatReal(row.default) : String(row.default);

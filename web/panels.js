@@ -1,6 +1,7 @@
 // panels.js - parts of a job's page: the line of stages, the numbers, the failure, the settings. Each is
 // {node, show(job)}.
 import { h, setString, setText } from './dom.js';
+import { fetchSchema, isAutomatic } from './fields.js';
 import { curlButton } from './request.js';
 import {
   formatBytes,
@@ -120,41 +121,49 @@ export function tiles() {
   };
 }
 
+// Every setting that the run has, as resolved; shown when it is opened.
 export function settings() {
   const list = h('dl', { class: 'settings' });
-  let request = {};
-  const node = h(
-    'details',
-    { class: 'card' },
-    h('summary', { t: 'job.settings' }),
-    list,
-    h(
-      'div',
-      { class: 'tools' },
-      curlButton(() => request),
-    ),
+  let shown = null;
+  const copy = h(
+    'div',
+    { class: 'tools' },
+    curlButton(() => shown?.request ?? {}),
   );
+  const node = h('details', { class: 'card' }, h('summary', { t: 'job.settings' }), list, copy);
+
+  function item(name, value, row) {
+    const isObject = typeof value === 'object';
+    const text = isObject
+      ? JSON.stringify(value)
+      : isAutomatic(row, value)
+        ? t('form.auto')
+        : String(value);
+    return h(
+      'div',
+      { class: isObject ? 'wide' : '' },
+      h('dt', { title: name }, has(`field.${name}`) ? t(`field.${name}`) : name),
+      h('dd', { dir: 'auto' }, isObject ? h('code', {}, text) : text),
+    );
+  }
+
+  async function paint() {
+    if (!node.open || !shown) {
+      return;
+    }
+    const schema = await fetchSchema().catch(() => ({}));
+    const given = Object.entries(shown.resolved ?? shown.request ?? {}).filter(
+      ([, value]) => value !== null && value !== '',
+    );
+    list.replaceChildren(...given.map(([name, value]) => item(name, value, schema[name])));
+  }
+
+  node.addEventListener('toggle', paint);
   return {
     node,
     show(job) {
-      request = job.request ?? {};
-      const fields = Object.entries(job.resolved ?? job.request ?? {}).filter(
-        ([, value]) => value !== null && value !== '',
-      );
-      list.replaceChildren(
-        ...fields.map(([name, value]) =>
-          h(
-            'div',
-            {},
-            h('dt', { title: name }, has(`field.${name}`) ? t(`field.${name}`) : name),
-            h(
-              'dd',
-              { dir: 'auto' },
-              typeof value === 'object' ? JSON.stringify(value) : String(value),
-            ),
-          ),
-        ),
-      );
+      shown = job;
+      paint();
     },
   };
 }

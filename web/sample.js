@@ -59,6 +59,7 @@ const WORDS = {
 };
 const LINES = 2500;
 const PARAGRAPH = 6;
+const STEPS = 150; // about a minute on two cores
 
 // The same text every time: a linear congruential generator picks the words.
 export function sampleText(tag) {
@@ -83,7 +84,13 @@ async function trySample() {
     () => {},
   ).done;
   const { config, fields } = PRESETS[0];
-  const request = { name: 'tiny sample', training_file: file.id, config, ...fields };
+  const request = {
+    name: 'tiny sample',
+    training_file: file.id,
+    config,
+    ...fields,
+    max_steps: STEPS,
+  };
   const job = await post('/v1/jobs', request, { 'Idempotency-Key': requestKey() });
   location.hash = `#/jobs/${encodeURIComponent(job.id)}`;
 }
