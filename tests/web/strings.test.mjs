@@ -17,7 +17,11 @@ const fields = rows('trainer/spec.def', 'TEXT', 'INTEGER', 'NUMBER', 'CHOICE', '
 const states = rows('server/states.def', 'STATE').map(([, word]) => word);
 const stages = rows('trainer/stages.def', 'STAGE').map(([, word]) => word);
 const events = rows('trainer/protocol.def', 'EVENT').map(([, word]) => word);
-const errors = rows('trainer/base/err.def', 'ERR').map(([, , , word]) => word);
+// Errors that a run can end with; the others are about one HTTP request and come with their message.
+const ABOUT_REQUESTS = [400, 401, 403, 405, 415, 416, 417, 421, 429, 501, 505];
+const errors = rows('trainer/base/err.def', 'ERR')
+  .filter(([, status]) => !ABOUT_REQUESTS.includes(Number(status)))
+  .map(([, , , word]) => word);
 const regions = rows('trainer/regions.def', 'REGION').map(([, word]) => word);
 
 // Keys that the page puts together while it runs: each table's words need a string each.
