@@ -1,22 +1,27 @@
-/* fake_trainer.c - hone-train without the training: the real launcher, real events, tiny real checkpoints.
+/* fake_trainer.c - hone-train without the training: the real launcher, real events, tiny real
+ * checkpoints.
  *
  *    fake_trainer run JOBDIR
  *
  * What happens is said by words in the request's "name"; other words are skipped:
  *
- *    steps=100       optimizer steps, when the request has no max_steps
- *    ms=20           time of a step
- *    eval=10 save=20 steps between evaluations, checkpoints (default: the request's, else none and a fifth)
- *    slow_prepare=2  seconds of validating and tokenizing      bad_file      validating refuses the training file
- *    crash_at=7      SIGSEGV after step 7                      kill_at=7     SIGKILL, as if memory had run out
- *    fail_at=9       fails with out_of_memory                  nan_at=5      loss is NaN; fails with numerical_divergence
- *    rank_exit=3     ends with status 3 after its first step   hang_at=5     no further step, deaf to requests
- *    hang            the same, before the first step           ignore_term   deaf to SIGTERM only
- *    disk_full_at=20 checkpoints from step 20 on fail; so does the run at its end
- *    escape          leaves a grandchild in a session of its own
- *    burst           no pauses between steps
- *    once            all that goes wrong does so in attempt 1 only
- *    ranks=2         as many ranks
+ *    steps=100        optimizer steps, when the request has no max_steps
+ *    ms=20            time of a step             burst    no time at all
+ *    eval=10 save=20  steps between evaluations, checkpoints; default: the request's, else none
+ *                     and a fifth of the steps
+ *    ranks=2          as many ranks
+ *    slow_prepare=2   seconds of validating and tokenizing
+ *    bad_file         validating refuses the training file
+ *    crash_at=7       SIGSEGV after step 7       kill_at=7   SIGKILL, as if memory had run out
+ *    fail_at=9        fails with out_of_memory   nan_at=5    fails with numerical_divergence
+ *    rank_exit=3      ends with status 3 after its first step
+ *    hang_at=5        no further step, deaf to requests; hang: before the first step
+ *    ignore_term      deaf to SIGTERM only
+ *    disk_full_at=20  checkpoints from step 20 on fail; so does the run at its end
+ *    escape           leaves a grandchild in a session of its own
+ *    once             all that goes wrong does so in attempt 1 only
+ *
+ * FAKE_GRACE_MS in the environment is the grace period.
  *
  * The loss depends on the step alone, so a resumed run goes on where the curve was.
  */
@@ -386,7 +391,8 @@ static int train(const struct job_folder *job, int rank, struct events *events, 
     return rank == 0 && from < steps ? save(job, steps, true, events, err) : 0;
 }
 
-/* How many ranks the request's name asks for; 1 when it cannot be read, which the launcher will say. */
+/* How many ranks the request's name asks for; 1 when it cannot be read, which the launcher will
+ * say. */
 static int count_ranks(const char *dir)
 {
     char path[IO_PATH_MAX], *text = NULL;

@@ -1,5 +1,5 @@
-/* fuzz_protocol.c - any bytes as a file of a job folder. The first byte says which: events.jsonl, spec.json,
- * a plan, an exit or the pid file. */
+/* fuzz_protocol.c - any bytes as a file of a job folder. The first byte says which:
+ * events.jsonl, spec.json, a plan, an exit or the pid file. */
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* fuzz_spec.c - any JSON as a job request: refused with a sentence about a field, or read, and then what is
- * written reads back equal. */
+/* fuzz_spec.c - any JSON as a job request: refused with a sentence about a field, or read, and
+ * then what is written reads back equal. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* test_events.c - events.jsonl: what is written, what a reader makes of it, torn lines and full disks. */
+/* test_events.c - events.jsonl: what is written, what a reader makes of it, torn lines and full
+ * disks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -237,7 +238,8 @@ static void an_event_that_is_too_long_or_broken_is_counted_as_lost(void)
     fresh_remove(dir);
 }
 
-/* The size limit of files stands in for a full disk: a write stops in the middle of a line in the same way. */
+/* The size limit of files stands in for a full disk: a write stops in the middle of a line in
+ * the same way. */
 static void limit_files_to(int64_t bytes)
 {
     struct rlimit limit;
@@ -406,8 +408,8 @@ static void a_line_that_is_too_long_is_passed_whatever_its_length(void)
         fresh_write(dir, JOB_EVENTS, lines);
         struct event_reader *r = reader(0);
         EXPECT(next(r, &e) == EVENT_FOUND_NONE); /* not ended yet */
-        strcat(lines, "\n");
-        strcat(lines, good);
+        lines[lengths[i]] = '\n';
+        memcpy(lines + lengths[i] + 1, good, strlen(good) + 1);
         fresh_write(dir, JOB_EVENTS, lines);
         EXPECT(next(r, &e) == EVENT_FOUND_BAD && e.end == (int64_t)lengths[i] + 1);
         EXPECT((e.line == NULL) == (lengths[i] >= EVENT_LINE_MAX));

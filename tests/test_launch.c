@@ -177,7 +177,7 @@ static void make_job(void)
     fresh_write(dir, JOB_SPEC, SPEC);
 }
 
-/* Start a launcher as a server would: with signals blocked and SIGCHLD ignored, which it must undo. */
+/* Start a launcher as a careless parent would: signals blocked, SIGCHLD and SIGTERM ignored. */
 static pid_t start(launch_step *prepare, launch_step *rank, int ranks, int grace_ms)
 {
     const struct launch_steps steps = {

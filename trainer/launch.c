@@ -1,8 +1,8 @@
 /* launch.c - forks, watches, ends and buries the processes of one attempt.
  *
- * Each child has a row in memory shared with the launcher, where it leaves its last step while it works and its
- * outcome when it returns. So a child that dies of anything has said how far it came, and nothing has to be
- * read from a pipe that a crash may have left half full. */
+ * Each child has a row in memory shared with the launcher, where it leaves its last step while
+ * it works and its outcome when it returns. So a child that dies of anything has said how far it
+ * came, and nothing has to be read from a pipe that a crash may have left half full. */
 #include "trainer/launch.h"
 
 #include <errno.h>
@@ -189,8 +189,8 @@ static _Noreturn void be_child(struct launcher *l, launch_step *step, int rank)
     _exit(outcome > 0 ? err_exit((enum err_code)outcome) : 0);
 }
 
-/* SIGKILL reaches their whole group, what they started included; other signals only the ranks, since others would
- * not know what they mean. */
+/* SIGKILL reaches their whole group, what they started included; other signals only the ranks,
+ * since others would not know what they mean. */
 static void signal_children(struct launcher *l, int signal)
 {
     for (int i = 0; i < l->steps->ranks; i++) {
@@ -281,7 +281,8 @@ static void explain(const struct launcher *l, int rank, int status, struct attem
     }
 }
 
-/* Of several failures the first counts, but "a peer was lost" gives way to what the peer says itself. */
+/* Of several failures the first counts, but "a peer was lost" gives way to what the peer says
+ * itself. */
 static void note_failure(struct launcher *l, int rank, int status)
 {
     struct attempt_exit end = {0};
@@ -366,7 +367,8 @@ static int kill_child_of(const struct process *p, void *context)
     return 0;
 }
 
-/* What ranks started and left behind has come to the launcher, their subreaper: it ends with the ranks. */
+/* What ranks started and left behind has come to the launcher, their subreaper: it ends with the
+ * ranks. */
 static void bury(struct launcher *l)
 {
     const struct timespec pause = {.tv_nsec = BURIAL_PAUSE_MS * 1000000L};
@@ -386,7 +388,8 @@ static void bury(struct launcher *l)
     (void)dprintf(l->log, "hone: a process that a rank started does not die\n");
 }
 
-/* Run one step in `count` children. Whether to go on is in l->has_failed, outcome, asked and was_killed. */
+/* Run one step in `count` children. Whether to go on is in l->has_failed, outcome, asked and
+ * was_killed. */
 static void run_children(struct launcher *l, launch_step *step, int count)
 {
     struct err err;

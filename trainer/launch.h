@@ -1,19 +1,21 @@
-/* launch.h - the launcher: runs one attempt of the job in a folder, as child processes, and records its end.
+/* launch.h - the launcher: runs one attempt of the job in a folder, as child processes, and records
+ * its end.
  *
  *    launcher --fork--> prepare        validates and tokenizes; no rank exists yet
  *             --fork--> rank 0..n-1    train
  *
- * The launcher itself does next to nothing, so it outlives whatever happens to its children: it holds the lock,
- * passes signals on, kills what does not end in time, reaps all descendants, writes the `ended` event and, last,
- * exit.json. Children die with it (PR_SET_PDEATHSIG).
+ * The launcher itself does next to nothing, so it outlives whatever happens to its children: it
+ * holds the lock, passes signals on, kills what does not end in time, reaps all descendants, writes
+ * the `ended` event and, last, exit.json. Children die with it (PR_SET_PDEATHSIG).
  *
- *    SIGTERM to the launcher   ranks save and leave         -> "stopped"
- *    SIGINT                    ranks leave without saving   -> "cancelled"
- *    SIGUSR1                   ranks save and go on
- *    while preparing           SIGTERM and SIGINT end the preparing child at once, SIGUSR1 is ignored
- *    grace period over         SIGKILL to all of them; the end is still "stopped" or "cancelled", with an error
- *                              (interrupted) that says so
- *    a rank fails or dies      the others get 2 seconds, then SIGKILL; "failed" with the first rank's reason
+ *    SIGTERM to the launcher  ranks save and leave         -> "stopped"
+ *    SIGINT                   ranks leave without saving   -> "cancelled"
+ *    SIGUSR1                  ranks save and go on
+ *    while preparing          SIGTERM and SIGINT end the child at once, SIGUSR1 is ignored
+ *    grace period over        SIGKILL to all of them; still "stopped" or "cancelled", with an
+ *                             error (interrupted) that says so
+ *    a rank fails or dies     the others get 2 seconds, then SIGKILL; "failed", with the reason
+ *                             of the rank that was first
  */
 #ifndef TRAINER_LAUNCH_H
 #define TRAINER_LAUNCH_H
@@ -25,9 +27,9 @@
 /* What a step returns besides 0 (done) and an error code (with *err filled in). */
 enum { LAUNCH_STOPPED = -1, LAUNCH_LEFT = -2 };
 
-/* Runs in its own process; `events` is silent except for rank 0. stdout and stderr go to log.txt. In ranks,
- * signals_take (trainer/signals.h) says what was asked. Returns 0, LAUNCH_STOPPED (saved, as asked),
- * LAUNCH_LEFT (left, as asked) or an error code. */
+/* Runs in its own process; `events` is silent except for rank 0. stdout and stderr go to
+ * log.txt. In ranks, signals_take (trainer/signals.h) says what was asked. Returns 0,
+ * LAUNCH_STOPPED (saved, as asked), LAUNCH_LEFT (left, as asked) or an error code. */
 typedef int launch_step(const struct job_folder *job, int rank, struct events *events,
                         struct err *err);
 
@@ -39,11 +41,11 @@ struct launch_steps {
     const char *version; /* of the program, for the `started` event                  */
 };
 
-/* Run the next attempt of the job in `dir` to its end. Makes the calling process a launcher for the rest of its
- * life: own session, subreaper, umask 077, no core files, signals blocked, descriptors above 2 closed. It must
- * have no threads and no children. Returns 0 when the attempt succeeded, was stopped or was cancelled, else the
- * code of its failure. Errors of its own: BAD_STATE when another launcher runs this job, those of
- * job_folder_open, IO. */
+/* Run the next attempt of the job in `dir` to its end. Makes the calling process a launcher for
+ * the rest of its life: own session, subreaper, umask 077, no core files, signals blocked,
+ * descriptors above 2 closed. It must have no threads and no children. Returns 0 when the
+ * attempt succeeded, was stopped or was cancelled, else the code of its failure. Errors of its
+ * own: BAD_STATE when another launcher runs this job, those of job_folder_open, IO. */
 int launch_run(const char *dir, const struct launch_steps *steps, struct err *err);
 
 #endif

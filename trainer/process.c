@@ -14,7 +14,8 @@
 
 enum { ENVIRONMENT_MAX = 2 << 20 }; /* bytes of an environment that are searched */
 
-/* Up to size - 1 bytes of a file of /proc, and a final 0. Returns how many, -1 when it can't be read. */
+/* Up to size - 1 bytes of a file of /proc, and a final 0. Returns how many, -1 when it can't be
+ * read. */
 static ssize_t read_file(const char *path, char *out, size_t size)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -43,8 +44,8 @@ bool process_read(struct process *out, pid_t pid)
     if (read_file(path, text, sizeof text) <= 0) {
         return false;
     }
-    /* "1234 (any name) S 1 ...": the name may hold spaces and brackets, so count from its last bracket. The
-     * state is field 3, the parent 4, the start time 22. */
+    /* "1234 (any name) S 1 ...": the name may hold spaces and brackets, so count from its last
+     * bracket. The state is field 3, the parent 4, the start time 22. */
     const char *at = strrchr(text, ')');
     if (at == NULL || at[1] != ' ') {
         return false;

@@ -1,6 +1,7 @@
 /* process.h - what /proc says about processes: who they are, whose children, how marked.
  *
- * A process number alone names nobody: the system uses it again. Number, start time and boot together do.
+ * A process number alone names nobody: the system uses it again. Number, start time and boot
+ * together do.
  */
 #ifndef TRAINER_PROCESS_H
 #define TRAINER_PROCESS_H
@@ -24,7 +25,7 @@ bool process_read(struct process *out, pid_t pid);
 /* Which start of the machine this is; "" where the system does not say. */
 void process_boot_id(char out[BOOT_ID_SIZE]);
 
-/* Send a signal to the process with this number and start time. False when it is gone or has ended. */
+/* Send a signal to the process with this number and start time. False when it has ended. */
 bool process_signal(pid_t pid, int64_t start_time, int signal);
 
 /* Call `each` for every process of the machine. Returns the sum of what it returned. */

@@ -1,27 +1,29 @@
 /* protocol.h - the job folder: what the server and a run leave for each other.
  *
- *    jobs/ID/spec.json              {"id", "owner", "created_at", "request": {fields of spec.def}}; never changed
- *    jobs/ID/attempts/N/plan.json   what attempt N was given: threads, cores, input files (struct attempt_plan)
- *    jobs/ID/attempts/N/exit.json   how it ended (struct attempt_exit), written last of all
- *    jobs/ID/events.jsonl           one event a line (protocol.def); one writer at a time: the launcher, then
- *                                   the preparing child, then rank 0, then the launcher again
- *    jobs/ID/log.txt                stdout and stderr of all ranks
- *    jobs/ID/lock                   flock held while the launcher or a rank of it lives
- *    jobs/ID/pid                    who holds it: {"pid", "start_time", "boot_id", "attempt"}
- *    jobs/ID/checkpoints/step-00001000/, checkpoints/latest -> step-00001000
+ *    jobs/ID/spec.json             {"id", "owner", "created_at", "request": {fields of spec.def}};
+ *                                  never changed
+ *    jobs/ID/attempts/N/plan.json  what attempt N was given (struct attempt_plan)
+ *    jobs/ID/attempts/N/exit.json  how it ended (struct attempt_exit), written last of all
+ *    jobs/ID/events.jsonl          one event a line (protocol.def); one writer at a time: the
+ *                                  launcher, the preparing child, rank 0, the launcher again
+ *    jobs/ID/log.txt               stdout and stderr of all ranks
+ *    jobs/ID/lock                  flock held while the launcher or a rank of it lives
+ *    jobs/ID/pid                   who holds it: {"pid", "start_time", "boot_id", "attempt"}
+ *    jobs/ID/checkpoints/          step-00001000/ and so on; latest -> step-00001000
  *
  * The life of attempt N, seen from outside:
  *
- *    plan.json ----> lock held, `started` ----> exit.json, lock free      ended, as exit.json says
+ *    plan.json ----> lock held, `started` ----> exit.json, lock free   ended, as exit.json says
  *       |                    |
- *       |                    +----> lock free, no exit.json               lost: the launcher was killed
- *       +-- lock free, "attempt" in pid is smaller                        not started yet
+ *       |                    +----> lock free, no exit.json            lost: launcher was killed
+ *       +-- lock free, "attempt" in pid is smaller                     not started yet
  *
- * An attempt is started once: a launcher that finds attempt N lost starts attempt N+1 with N's plan, so that the
- * points of one attempt never overlap. A folder made by hand needs only spec.json, and that may be the
- * bare request; inputs are then paths, relative to the folder.
+ * An attempt is started once: a launcher that finds attempt N lost starts attempt N+1 with N's
+ * plan, so that the points of one attempt never overlap. A folder made by hand needs only
+ * spec.json, and that may be the bare request; inputs are then paths, relative to the folder.
  *
- * Files are replaced by writing aside, fsync, rename, fsync of the folder. Unknown keys are skipped.
+ * Files are replaced by writing aside, fsync, rename, fsync of the folder. Unknown keys are
+ * skipped.
  */
 #ifndef TRAINER_PROTOCOL_H
 #define TRAINER_PROTOCOL_H
@@ -96,7 +98,8 @@ struct attempt_exit {
     double ended_at; /* seconds since 1970                                                */
 };
 
-/* Make the folder `dir`, whose parent exists, with spec.json. Errors: BAD_STATE when it exists, IO, DISK_FULL. */
+/* Make the folder `dir`, whose parent exists, with spec.json. Errors: BAD_STATE when it exists,
+ * IO, DISK_FULL. */
 int job_folder_create(const char *dir, const char *id, const char *owner, double created_at,
                       const json_t *request, struct err *err);
 
@@ -107,8 +110,8 @@ int attempt_plan_write(const char *dir, const struct attempt_plan *plan, struct 
 int attempt_plan_read(struct attempt_plan *out, const char *dir, int attempt, struct err *err);
 int attempt_exit_read(struct attempt_exit *out, const char *dir, int attempt, struct err *err);
 
-/* Room on the disk is taken by attempt_exit_reserve at the start of an attempt, so that how it ended can be
- * told on a full disk too. Errors: IO, DISK_FULL. */
+/* Room on the disk is taken by attempt_exit_reserve at the start of an attempt, so that how it
+ * ended can be told on a full disk too. Errors: IO, DISK_FULL. */
 int attempt_exit_reserve(const char *dir, int attempt, struct err *err);
 int attempt_exit_write(const char *dir, int attempt, const struct attempt_exit *end,
                        struct err *err);
@@ -131,16 +134,18 @@ struct job_folder {
     int attempt; /* 0 until the attempt is known                    */
 };
 
-/* Read spec.json and pick the attempt to run: the newest with a plan that was never started, else a new one
- * with the last one's plan, else a new one with inputs from the request. The caller holds the lock. On failure
- * job->attempt says which attempt it is the end of (0: none), and job_folder_close is still due.
- * Errors: NOT_FOUND, BAD_SPEC, BAD_FILE, and BAD_TRAINING_FILE, BAD_VALIDATION_FILE, NO_MODEL for inputs of a
- * folder made by hand that are not there. */
+/* Read spec.json and pick the attempt to run: the newest with a plan that was never started,
+ * else a new one with the last one's plan, else a new one with inputs from the request. The
+ * caller holds the lock. On failure job->attempt says which attempt it is the end of (0: none),
+ * and job_folder_close is still due. Errors: NOT_FOUND, BAD_SPEC, BAD_FILE, and
+ * BAD_TRAINING_FILE, BAD_VALIDATION_FILE, NO_MODEL for inputs of a folder made by hand that are
+ * not there. */
 int job_folder_open(struct job_folder *job, const char *dir, struct err *err);
 void job_folder_close(struct job_folder *job);
 
-/* Take the lock; *fd holds it until it and all copies in forked children are closed. Waits a moment for
- * someone who only looks. Errors: BAD_STATE when another launcher has it, NOT_FOUND, IO. */
+/* Take the lock; *fd holds it until it and all copies in forked children are closed. Waits a
+ * moment for someone who only looks. Errors: BAD_STATE when another launcher has it, NOT_FOUND,
+ * IO. */
 int job_lock(int *fd, const char *dir, struct err *err);
 
 /* Does a launcher, or a rank that outlived it, hold the lock? */
@@ -152,13 +157,13 @@ int job_pid_write(const char *dir, int attempt, struct err *err);
 /* The attempt that was started last, from the pid file; 0 when none was. */
 int job_pid_attempt(const char *dir);
 
-/* Send a signal to the launcher that the pid file names: SIGTERM save and leave, SIGUSR1 save and go on,
- * SIGINT leave, SIGKILL. A process that merely has its number now is left alone.
+/* Send a signal to the launcher that the pid file names: SIGTERM save and leave, SIGUSR1 save
+ * and go on, SIGINT leave, SIGKILL. A process that merely has its number now is left alone.
  * Errors: NOT_FOUND when the launcher is gone or has not written the file yet. */
 int job_signal(const char *dir, int signal, struct err *err);
 
-/* Kill every process that was started with HONE_JOB_DIR=dir in its environment, other than the caller: what may be
- * left when a launcher was killed. Returns how many there were. */
+/* Kill every process that was started with HONE_JOB_DIR=dir in its environment, other than the
+ * caller: what may be left when a launcher was killed. Returns how many there were. */
 int job_sweep(const char *dir);
 
 /* events.jsonl from a byte offset on, whole lines only, while it is being written. */
@@ -180,12 +185,13 @@ struct event {
     char why[200];
 };
 
-/* A missing file is one without lines so far. `offset` is 0 or an earlier event's `end`. Free of threads. */
+/* A missing file is one without lines so far. `offset` is 0 or an earlier event's `end`. Free of
+ * threads. */
 int event_reader_open(struct event_reader **out, const char *dir, int64_t offset, struct err *err);
 void event_reader_close(struct event_reader *reader);
 
-/* Lines longer than EVENT_LINE_MAX are bad (`line` is then NULL). Errors: IO, also when the file has become
- * shorter than what was read already. */
+/* Lines longer than EVENT_LINE_MAX are bad (`line` is then NULL). Errors: IO, also when the file
+ * has become shorter than what was read already. */
 int event_reader_next(struct event_reader *reader, enum event_found *found, struct event *out,
                       struct err *err);
 

@@ -1,4 +1,5 @@
-/* protocol_lock.c - who runs a job: the lock, the pid file, signals to the launcher, the sweep behind it. */
+/* protocol_lock.c - who runs a job: the lock, the pid file, signals to the launcher, the sweep
+ * behind it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,7 +16,7 @@
 #include "trainer/process.h"
 #include "trainer/protocol.h"
 
-/* Those who look hold the lock for microseconds, ranks of a killed launcher live for milliseconds. */
+/* Who looks holds the lock for microseconds; ranks of a killed launcher live for milliseconds. */
 enum { LOCK_TRIES = 50, LOCK_PAUSE_MS = 20, PID_FILE_MAX = 4096 };
 
 int job_lock(int *fd, const char *dir, struct err *err)

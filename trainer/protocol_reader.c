@@ -1,8 +1,9 @@
 /* protocol_reader.c - events.jsonl, line by line, while somebody appends to it.
  *
- * The writer may take back a torn last line and write another in its place. So a line counts only when one read has
- * brought all of it: what lies behind the last newline of a read is forgotten and read again, and a line that is no
- * event is read once more before it is called bad. */
+ * The writer may take back a torn last line and write another in its place. So a line counts
+ * only when one read has brought all of it: what lies behind the last newline of a read is
+ * forgotten and read again, and a line that is no event is read once more before it is called
+ * bad. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -173,8 +174,8 @@ static int parse_line(struct event_reader *r, size_t n, enum event_found *found,
     return 0;
 }
 
-/* Bring a whole line to hand: *n is its length, -1 when there is none, and when the line was too long and
- * has been passed, which *found then says. */
+/* Bring a whole line to hand: *n is its length, -1 when there is none, and when the line was too
+ * long and has been passed, which *found then says. */
 static int fetch_line(struct event_reader *r, ssize_t *n, enum event_found *found,
                       struct event *out, struct err *err)
 {

@@ -4,8 +4,8 @@
  *    SIGTERM  SIGNALS_STOP   save and leave
  *    SIGINT   SIGNALS_LEAVE  leave without saving
  *
- * One flag, set by the handler, is the only state. With several ranks rank 0 takes and tells the others, so that all
- * act at the same step.
+ * One flag, set by the handler, is the only state. With several ranks rank 0 takes and tells the
+ * others, so that all act at the same step.
  */
 #ifndef TRAINER_SIGNALS_H
 #define TRAINER_SIGNALS_H

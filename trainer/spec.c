@@ -1,8 +1,8 @@
 /* spec.c - reads, checks and writes the fields of spec.def, by one table.
  *
- * A whole number may be written 3 or 3.0 or 3e0, as JSON Schema has it; 3.5 is refused. The default of a row
- * is accepted as a value even where it stands for "decided by Hone" and lies outside [low, high], so that
- * what spec_json writes is a request that spec_parse reads. */
+ * A whole number may be written 3 or 3.0 or 3e0, as JSON Schema has it; 3.5 is refused. The
+ * default of a row is accepted as a value even where it stands for "decided by Hone" and lies
+ * outside [low, high], so that what spec_json writes is a request that spec_parse reads. */
 #include "trainer/spec.h"
 
 #include <stddef.h>
@@ -218,7 +218,7 @@ static int edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-/* The known name that is meant most likely: few edits away, or ending in _NAME; NULL when none is. */
+/* The known name that is most likely meant: few edits away, or ending in _NAME; else NULL. */
 static const char *closest_name(const char *name)
 {
     const size_t length = strlen(name);

@@ -26,8 +26,8 @@ struct spec {
 #include "trainer/spec.def"
 };
 
-/* Read `request`, an object. Errors: BAD_SPEC with err.param naming the field. On failure *out needs no
- * spec_free. Fields not given have the default of their row. */
+/* Read `request`, an object. Errors: BAD_SPEC with err.param naming the field. On failure *out
+ * needs no spec_free. Fields not given have the default of their row. */
 int spec_parse(struct spec *out, const json_t *request, struct err *err);
 void spec_free(struct spec *s);
 
