@@ -5,6 +5,9 @@
 # switching never needs a clean. Plain `make` installs nothing; `make demo` and `make test` ask
 # docker/install for what is missing.
 
+# Waiting threads of tests and benches do not spin (trainer/main.c says why).
+export GOMP_SPINCOUNT ?= 1000
+
 CONFIG ?= release
 CUDA   ?= 0
 ifeq ($(origin CC),default)

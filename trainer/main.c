@@ -1,6 +1,8 @@
 /* main.c - hone-train: picks the subcommand. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/base/version.h"
 #include "trainer/commands.h"
@@ -18,9 +20,22 @@ static const struct {
     {"bench", command_bench, "speed of a training step against this machine's peak"},
 };
 
+/* libgomp lets a thread that waits spin for milliseconds, which on a shared machine takes the core from the
+ * thread it waits for: steps were 3 to 5 times slower with both cores busy. It reads its setting when it is
+ * loaded, so the program starts itself once more with a short spin, unless the user has set one. */
+static void wait_without_spinning(char **argv)
+{
+    if (getenv("GOMP_SPINCOUNT") == NULL && getenv("OMP_WAIT_POLICY") == NULL &&
+        setenv("GOMP_SPINCOUNT", "1000", 1) == 0) {
+        (void)execv("/proc/self/exe", argv); /* returns only when it failed: then go on as it is */
+    }
+}
+
 int main(int argc, char **argv)
 {
     const size_t count = sizeof commands / sizeof commands[0];
+
+    wait_without_spinning(argv);
 
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("hone-train %s\n", HONE_VERSION);
