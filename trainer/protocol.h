@@ -158,12 +158,14 @@ int job_pid_write(const char *dir, int attempt, struct err *err);
 int job_pid_attempt(const char *dir);
 
 /* Send a signal to the launcher that the pid file names: SIGTERM save and leave, SIGUSR1 save
- * and go on, SIGINT leave, SIGKILL. A process that merely has its number now is left alone.
+ * and go on, SIGINT leave, SIGKILL; 0 only asks whether it is there. A process that merely has
+ * its number now is left alone.
  * Errors: NOT_FOUND when the launcher is gone or has not written the file yet. */
 int job_signal(const char *dir, int signal, struct err *err);
 
 /* Kill every process that was started with HONE_JOB_DIR=dir in its environment, other than the
- * caller: what may be left when a launcher was killed. Returns how many there were. */
+ * caller: what may be left when a launcher was killed, and may still hold the lock. A living
+ * launcher is no exception: ask job_signal first. Returns how many there were. */
 int job_sweep(const char *dir);
 
 /* events.jsonl from a byte offset on, whole lines only, while it is being written. */
