@@ -1,5 +1,5 @@
-# Targets:  all (default)  demo  demo-stop  test  check-all  lint  analyze  format  clean
-# Knobs:    CONFIG=release|debug|asan|tsan    CUDA=0|1    CC=gcc|clang    V=1 shows commands
+# Targets:  all (default)  demo  demo-stop  test  check-all  lint  analyze  fuzz  mutants  format  clean
+# Knobs:    CONFIG=release|debug|asan|tsan|fuzz    CUDA=0|1    CC=gcc|clang    V=1 shows commands
 #
 # One Makefile, no recursion. Objects of each configuration live apart in build/$(CONFIG), so that
 # switching never needs a clean. Plain `make` installs nothing; `make demo` and `make test` ask
@@ -32,6 +32,8 @@ OPT.release := -O3 -g -fno-math-errno -fno-trapping-math
 OPT.debug   := -O0 -g3
 OPT.asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 OPT.tsan    := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
+OPT.fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
+               -fno-sanitize-recover=all
 
 # OpenMP threads with gcc; clang and tsan keep only `omp simd` (clang's runtime is another library
 # than the one oneDNN brings, and tsan does not understand either).
@@ -69,7 +71,7 @@ PROGRAMS := $(if $(wildcard trainer/main.c),$B/hone-train) $(if $(wildcard serve
 
 PLOTTER := node_modules/uplot/dist
 
-.PHONY: all demo demo-stop test check-all lint analyze format clean programs tests
+.PHONY: all demo demo-stop test check-all lint analyze fuzz mutants format clean programs tests ctests
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PROGRAMS) $(if $(wildcard $(PLOTTER)),web/vendor/uPlot.esm.js)
@@ -122,6 +124,10 @@ web/vendor/uPlot.esm.js: $(PLOTTER)/uPlot.esm.js
 	@mkdir -p $(@D)
 	$(Q)cp $(PLOTTER)/uPlot.esm.js $(PLOTTER)/uPlot.min.css $(PLOTTER)/../LICENSE $(@D)/
 
+# Fuzz targets: with CONFIG=fuzz CC=clang they run for ever, else over the files that they are given.
+$B/tests/fuzz_%: $O/tests/fuzz_%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/fuzz_main.c.o) \
+                 $O/server.a $O/trainer.a $O/kernels.a
+	$(call link,$(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $(LDLIBS))
 # Tests: one program per file, so that a crash in one hides nothing in another.
 $B/tests/test_%: $O/tests/test_%.c.o $O/server.a $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
@@ -143,6 +149,8 @@ $B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
 
 CTESTS := $(patsubst tests/%.c,$B/tests/%,$(TESTS) $(TESTS64))
 tests: $(CTESTS)
+ctests: tests
+	$(Q)prove --timer $(CTESTS)
 
 
 # These two ask docker/install first; make is started again, because only then is the compiler there.
@@ -157,6 +165,51 @@ test:
 	$(Q)docker/install build web test
 	$(Q)$(MAKE) --no-print-directory $(JOBS) all tests $B/tests/fake_trainer
 	$(Q)tests/run $B $(CTESTS)
+
+# Analysis: a stamp for every file that passed, so that a second run looks only at what changed.
+L        := build/lint
+ANALYSED := $(KERNELS) $(VECTOR) $(TRAINER) $(SERVER) $(CLI) $(wildcard */main.c server/cli/main.c)
+CHECKED  := $(ANALYSED) $(wildcard tests/*.c)
+# What a file is compiled with beside the common flags.
+special   = $(if $(filter kernels/cpu/vec/%,$1),-DISA=v3 $(ISA.v3)) $(if $(filter tests/f64_%,$1),-DHONE_DOUBLE)
+# EXPECT multiplies branches, and sizes in tests are small constants.
+LENIENT  := -readability-function-size,-bugprone-implicit-widening-of-multiplication-result,-bugprone-suspicious-include
+depends   = @mkdir -p $(@D); $(CC) -I. -D_GNU_SOURCE $(call special,$<) -MM -MP -MT $@ -MF $@.d $<
+
+$L/%.tidy: % .clang-tidy
+	$(depends)
+	@echo "TIDY  $<"
+	$(Q)clang-tidy --quiet $(if $(filter tests/%,$<),--checks=$(LENIENT)) $< \
+	    -- -std=c17 -I. -D_GNU_SOURCE -fopenmp-simd $(call special,$<) >$@.out 2>$@.err || \
+	    { cat $@.out $@.err; false; }
+	@touch $@
+$L/%.analysed: %
+	$(depends)
+	@echo "ANALYSE $<"
+	$(Q)$(CC) -std=c17 -I. -D_GNU_SOURCE -O1 -fopenmp-simd $(call special,$<) $(ANALYZER) -c $< -o /dev/null
+	@touch $@
+
+lint: $(patsubst %,$L/%.tidy,$(CHECKED))
+	$(Q)clang-format --dry-run -Werror $(FORMATTED)
+	$(Q)tests/lint
+	@mkdir -p $L/cppcheck
+	$(Q)cppcheck -q -j $(shell nproc) --cppcheck-build-dir=$L/cppcheck --std=c11 --inline-suppr --error-exitcode=1 \
+	    --enable=warning,performance,portability -I. -D_GNU_SOURCE -DISA=v3 $(ANALYSED)
+
+ANALYZER := -fanalyzer -Werror
+analyze: $(patsubst %,$L/%.analysed,$(ANALYSED))
+
+# Every fuzz target for FUZZ_SECONDS, from the inputs that earlier runs found worth keeping.
+FUZZ_SECONDS ?= 30
+FUZZERS := $(patsubst tests/%.c,%,$(filter-out tests/fuzz_main.c,$(wildcard tests/fuzz_*.c)))
+fuzz:
+	$(Q)$(MAKE) --no-print-directory CONFIG=fuzz CC=clang $(patsubst %,build/fuzz-clang/tests/%,$(FUZZERS))
+	$(Q)tests/fuzz $(FUZZ_SECONDS) $(patsubst %,build/fuzz-clang/tests/%,$(FUZZERS))
+
+mutants:
+	$(Q)tests/mutants
+check-all:
+	$(Q)tests/check-all
 
 FORMATTED := $(shell find kernels trainer server tests -name '*.[ch]')
 format:
