@@ -62,7 +62,8 @@ int handle_job_events(const struct request *rq, struct reply *rp, struct err *er
     const struct listing l = {
         .columns = "e.n, e.type, e.body, (SELECT value FROM about WHERE key='epoch'),"
                    " (SELECT id FROM jobs WHERE seq=?1)",
-        .from = "events e WHERE e.job_seq=?1 AND (?2 IS NULL OR e.type=?2)",
+        .from = "events e WHERE e.job_seq=?1"
+                " AND (?2 IS NULL OR instr(','||?2||',', ','||e.type||','))",
         .order = "e.n",
         .number = "SELECT n FROM events WHERE n=CAST(substr(?1, instr(?1,'-')+1) AS INTEGER) AND"
                   " substr(?1, 1, instr(?1,'-')-1)=(SELECT value FROM about WHERE key='epoch')",

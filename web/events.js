@@ -1,13 +1,13 @@
 // events.js - what happened to a job, in words, newest first. Numbers of each step are the curves' matter.
 import { get } from './api.js';
 import { h } from './dom.js';
-import { formatBytes, formatCount, formatInteger, formatLoss, has, t } from './strings.js';
+import { formatBytes, formatCount, formatInteger, formatLoss, t } from './strings.js';
 import { stageWord } from './words.js';
 
-const QUIET = ['metrics', 'progress', 'job', 'reset'];
 const MOST = 300;
 const PAGES = 4;
 
+// Each type that is told, in words; types that are not here (metrics, progress) are the curves' matter.
 const inWords = {
   stage: (e) => t('event.stage', { stage: stageWord(e.stage) }),
   data: (e) =>
@@ -36,14 +36,6 @@ const inWords = {
   ended: (e) => t('event.ended', { status: e.status, step: formatInteger(e.step) }),
 };
 
-function words(event) {
-  return inWords[event.type]
-    ? inWords[event.type](event)
-    : has(`event.${event.type}`)
-      ? t(`event.${event.type}`)
-      : event.type;
-}
-
 // The place of an event in the server's order: N of 'EPOCH-N'.
 const number = (id) => Number(String(id).split('-').pop()) || 0;
 
@@ -62,19 +54,21 @@ export class Events {
     this.node.addEventListener('toggle', () => this.paint());
   }
 
-  // The newest events, oldest first.
+  // The newest events, oldest first; the newest `ready` is always among them.
   async fetch(path) {
+    const ready = get(`${path}/events?type=ready&order=desc&limit=1`);
+    const types = Object.keys(inWords).join();
     const found = [];
     let after = '';
     for (let i = 0; i < PAGES; i += 1) {
-      const page = await get(`${path}/events?order=desc&limit=100${after}`);
+      const page = await get(`${path}/events?type=${types}&order=desc&limit=100${after}`);
       found.push(...page.data);
       if (!page.has_more || page.data.length === 0) {
-        break;
+        return found.reverse();
       }
       after = `&after=${encodeURIComponent(page.data[page.data.length - 1].id)}`;
     }
-    return found.reverse();
+    return [...(await ready).data, ...found.reverse()];
   }
 
   load(events) {
@@ -84,7 +78,7 @@ export class Events {
   }
 
   keep(id, event) {
-    if (!QUIET.includes(event.type) && !this.list.has(number(id))) {
+    if (Object.hasOwn(inWords, event.type) && !this.list.has(number(id))) {
       this.list.set(number(id), event);
       return true;
     }
@@ -126,7 +120,7 @@ export class Events {
           { 'data-type': event.type },
           h('time', {}, new Date(event.t * 1000).toLocaleTimeString(document.documentElement.lang)),
           ' ',
-          h('span', { dir: 'auto' }, words(event)),
+          h('span', { dir: 'auto' }, inWords[event.type](event)),
         ),
       ),
     );

@@ -122,7 +122,7 @@ class JobPage {
       const [metrics, checkpoints, events] = await Promise.all([
         get(`${this.path}/metrics?points=1000`),
         getAll(`${this.path}/checkpoints`),
-        this.events.fetch(this.path),
+        this.events.fetch(this.path).catch(() => []),
       ]);
       if (turn !== this.turn || this.closed) {
         return;

@@ -14,8 +14,12 @@ let isOpen = false;
 let poll = 0;
 let opened = Promise.resolve();
 let resolveOpened = () => {};
+let hasFetched = false; // whether somebody did not wait for the stream and holds what may be old
 
 function deliver(message) {
+  if (message.name === 'reset' && message.first && !hasFetched) {
+    return;
+  }
   if (message.name === 'state') {
     isOpen = message.open;
     if (isOpen) {
@@ -36,9 +40,12 @@ export function isLive() {
   return isOpen;
 }
 
-// Resolves once events flow, or after a few seconds without: what is fetched afterwards has no hole.
-export function whenLive() {
-  return Promise.race([opened, new Promise((resolve) => setTimeout(resolve, PATIENCE_MS))]);
+// Resolves once events flow: what is fetched afterwards has no hole. After a few seconds without, it resolves
+// as well, and a reset follows when they flow.
+export async function whenLive() {
+  const patience = new Promise((resolve) => setTimeout(resolve, PATIENCE_MS));
+  await Promise.race([opened, patience]);
+  hasFetched = true;
 }
 
 function tell(word) {
@@ -68,6 +75,7 @@ function connect() {
 
 export function startLive() {
   connect();
+  hasFetched = false;
   opened = new Promise((resolve) => {
     resolveOpened = resolve;
   });

@@ -1,8 +1,9 @@
 // stream.js - one EventSource on /v1/stream that outlives broken connections, sleep and server restarts.
 //
 // deliver(message) gets {name, id, data} for each event, {name: 'state', open} when the connection comes or
-// goes, and {name: 'reset'} when what readers hold may have a hole: they must fetch again. The server
-// replays what was missed from the last id, so a broken connection alone needs no reset.
+// goes, and {name: 'reset'} when what readers hold may have a hole: they must fetch again. `first` says that
+// nothing came before it. The server replays what was missed from the last id, so a broken connection alone
+// needs no reset.
 
 // The types of trainer/protocol.def, and the stream's own two.
 export const EVENTS = [
@@ -91,7 +92,7 @@ export class Stream {
     source.addEventListener('open', () => {
       this.wait = RETRY_FIRST_MS;
       if (this.lastId === null) {
-        this.deliver({ name: 'reset' });
+        this.deliver({ name: 'reset', first: true });
       }
       this.setOpen(true);
     });

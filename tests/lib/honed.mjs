@@ -1,6 +1,6 @@
 // honed.mjs - starts a real honed on a free port, in a folder of its own, with fake_trainer for its runs.
 //
-// BUILD names another folder than build/release. A honed that ends on its own fails what waits for it.
+// HONE_BUILD names another folder than build/release. A honed that ends on its own fails what waits for it.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { ROOT } from './defs.mjs';
 
-const BUILD = resolve(ROOT, process.env.BUILD || 'build/release');
+const BUILD = resolve(ROOT, process.env.HONE_BUILD || 'build/release');
 const START_MS = 15000;
 
 function program(name) {
