@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/base/io.h"
 #include "trainer/base/json.h"
 
 /* What a family is, and the defaults of its config class in Hugging Face transformers. Sizes that are 0
@@ -66,11 +67,28 @@ static const struct family_row families[FAMILY_COUNT] = {
 
 static const double NUMBER_MAX = 1e30;
 
+enum { CONFIG_BYTES = 1 << 20 };
 enum { WIDTH_MAX = 1 << 20, LAYERS_MAX = 10000, VOCABULARY_MAX = 1 << 24, POSITIONS_MAX = 1 << 30 };
 
 const char *family_name(enum family f)
 {
     return families[f].type;
+}
+
+int arch_read_config(json_t **config, const char *dir, struct err *err)
+{
+    char path[IO_PATH_MAX];
+
+    TRY(io_join(path, sizeof path, dir, "config.json", err));
+    const int rc = json_parse_file(config, path, CONFIG_BYTES, err);
+    if (rc == ERR_NOT_FOUND) {
+        return FAIL(err, ERR_NO_MODEL, "the model folder has no config.json");
+    }
+    if (rc == ERR_BAD_FILE) {
+        err->code = ERR_NO_MODEL;
+        return ERR_NO_MODEL;
+    }
+    return rc;
 }
 
 static struct fields fields_of(const json_t *config)

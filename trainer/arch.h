@@ -50,6 +50,9 @@ struct arch {
  * Errors: NO_MODEL naming the field; its text starts with "config.json". */
 int arch_read(struct arch *out, const json_t *config, int64_t vocab, struct err *err);
 
+/* The config.json of a model folder, as it is; a new reference. Errors: NO_MODEL, IO, NO_MEMORY. */
+int arch_read_config(json_t **config, const char *dir, struct err *err);
+
 /* The config.json to save with a model: `config` as it was read (may be NULL: built from arch), with
  * architectures, model_type, vocab_size and torch_dtype made true. A new reference; NULL: no memory. */
 json_t *arch_config(const struct arch *a, const json_t *config, enum dtype type);

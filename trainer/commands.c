@@ -11,7 +11,6 @@
 
 #include "trainer/base/json.h"
 #include "trainer/base/version.h"
-#include "trainer/inputs.h"
 #include "trainer/plan.h"
 #include "trainer/rank.h"
 
@@ -80,44 +79,6 @@ int command_run(int argc, char **argv)
     return launch_run(argv[optind], &steps, &err) != 0 ? command_failed(&err) : 0;
 }
 
-/* The architecture of a request: its config, or the folder that `model` is a path of. */
-static int request_arch(struct arch *out, const struct spec *s, struct err *err)
-{
-    struct tokenizer *t = NULL;
-    json_t *config = NULL;
-    int64_t vocab = 0;
-
-    if (s->config == NULL) {
-        TRY(inputs_read_config(&config, s->model, err));
-        const int rc = arch_read(out, config, 0, err);
-        json_decref(config);
-        return rc;
-    }
-    if (s->tokenizer[0] != '\0' && json_object_get(s->config, "vocab_size") == NULL) {
-        TRY(tokenizer_open(&t, s->tokenizer, err));
-        vocab = tokenizer_size(t);
-        tokenizer_close(t);
-    }
-    return plan_config_arch(out, s, vocab, err);
-}
-
-static json_t *plan_json(const struct plan *p)
-{
-    char fingerprint[PLAN_FINGERPRINT];
-    json_t *regions = json_object();
-
-    plan_fingerprint(fingerprint, p->fingerprint);
-    for (int i = 0; i < LIFE_COUNT; i++) {
-        (void)json_object_set_new(regions, life_name((enum life)i),
-                                  json_integer((json_int_t)p->region[i]));
-    }
-    (void)json_object_set_new(regions, "reader", json_integer((json_int_t)p->reader));
-    (void)json_object_set_new(regions, "constants", json_integer((json_int_t)p->constants));
-    return json_pack("{s:I, s:o, s:I, s:s, s:s}", "memory_bytes", (json_int_t)p->total, "memory",
-                     regions, "parameters", (json_int_t)p->parameters, "largest", plan_largest(p),
-                     "fingerprint", fingerprint);
-}
-
 static int plan_file(json_t **out, const char *path, int threads, struct err *err)
 {
     json_t *file = NULL;
@@ -130,7 +91,8 @@ static int plan_file(json_t **out, const char *path, int threads, struct err *er
     int rc = spec_parse(&s, request != NULL ? request : file, err);
     json_decref(file);
     TRY(rc);
-    rc = request_arch(&a, &s, err);
+    rc = plan_request_arch(&a, &s, s.config == NULL ? s.model : NULL,
+                           s.tokenizer[0] != '\0' ? s.tokenizer : NULL, err);
     if (rc == 0) {
         rc = plan_make(&p, &a, &s, s.threads > 0 ? (int)s.threads : threads, err);
     }

@@ -7,8 +7,8 @@
 
 #include "kernels/check.h"
 #include "trainer/ckpt/state.h"
-#include "trainer/inputs.h"
 #include "trainer/step.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 enum { POSITIONS_PRESET = 2048 };
 
@@ -46,7 +46,7 @@ static int open_all(struct generator *g, const char *dir, const struct generator
     json_t *config = NULL;
     int64_t positions = o->positions;
 
-    TRY(inputs_read_config(&config, dir, err));
+    TRY(arch_read_config(&config, dir, err));
     const int rc = arch_read(&g->arch, config, 0, err);
     json_decref(config);
     TRY(rc);

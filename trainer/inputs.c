@@ -9,23 +9,7 @@
 #include "trainer/base/json.h"
 #include "trainer/ckpt/folder.h"
 
-enum { CONFIG_BYTES = 1 << 20, PREPARED_BYTES = 1 << 16 };
-
-int inputs_read_config(json_t **config, const char *dir, struct err *err)
-{
-    char path[IO_PATH_MAX];
-
-    TRY(io_join(path, sizeof path, dir, "config.json", err));
-    const int rc = json_parse_file(config, path, CONFIG_BYTES, err);
-    if (rc == ERR_NOT_FOUND) {
-        return FAIL(err, ERR_NO_MODEL, "the model folder has no config.json");
-    }
-    if (rc == ERR_BAD_FILE) {
-        err->code = ERR_NO_MODEL;
-        return ERR_NO_MODEL;
-    }
-    return rc;
-}
+enum { PREPARED_BYTES = 1 << 16 };
 
 /* The architecture and its config.json; the vocabulary of a new model is the tokenizer's. */
 static int read_arch(struct inputs *in, const struct job_folder *job, struct err *err)
@@ -39,7 +23,7 @@ static int read_arch(struct inputs *in, const struct job_folder *job, struct err
         in->arch.bos = tokenizer_bos(in->tokenizer);
         in->arch.eos = tokenizer_eos(in->tokenizer);
     } else {
-        TRY(inputs_read_config(&in->config, job->plan.model, err));
+        TRY(arch_read_config(&in->config, job->plan.model, err));
         TRY(arch_read(&in->arch, in->config, 0, err));
     }
     if (tokens > in->arch.V) {

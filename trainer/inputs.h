@@ -36,7 +36,4 @@ int inputs_prepare(const struct job_folder *job, struct events *events, struct e
 int inputs_open(struct inputs *out, const struct job_folder *job, struct err *err);
 void inputs_close(struct inputs *in);
 
-/* A model folder's config.json. Errors: NO_MODEL, IO, NO_MEMORY. */
-int inputs_read_config(json_t **config, const char *dir, struct err *err);
-
 #endif

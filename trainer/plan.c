@@ -74,21 +74,74 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
     return 0;
 }
 
-const char *plan_largest(const struct plan *p)
+/* The region that has most bytes; LIFE_COUNT: the constants. */
+static int largest_term(const struct plan *p)
 {
-    const char *name = "constants";
-    size_t most = p->constants;
+    int most = LIFE_COUNT;
+    size_t bytes = p->constants;
 
     for (int i = 0; i < LIFE_COUNT; i++) {
-        if (p->region[i] > most) {
-            most = p->region[i];
-            name = life_name((enum life)i);
+        if (p->region[i] > bytes) {
+            bytes = p->region[i];
+            most = i;
         }
     }
-    return name;
+    return most;
+}
+
+const char *plan_largest(const struct plan *p)
+{
+    const int most = largest_term(p);
+
+    return most == LIFE_COUNT ? "constants" : life_name((enum life)most);
+}
+
+size_t plan_largest_bytes(const struct plan *p)
+{
+    const int most = largest_term(p);
+
+    return most == LIFE_COUNT ? p->constants : p->region[most];
 }
 
 void plan_fingerprint(char out[PLAN_FINGERPRINT], uint64_t fingerprint)
 {
     (void)snprintf(out, PLAN_FINGERPRINT, "%016" PRIx64, fingerprint);
+}
+
+int plan_request_arch(struct arch *out, const struct spec *s, const char *model_dir,
+                      const char *tokenizer_dir, struct err *err)
+{
+    struct tokenizer *t = NULL;
+    json_t *config = NULL;
+    int64_t vocab = 0;
+
+    if (model_dir != NULL) {
+        TRY(arch_read_config(&config, model_dir, err));
+        const int rc = arch_read(out, config, 0, err);
+        json_decref(config);
+        return rc;
+    }
+    if (tokenizer_dir != NULL && json_object_get(s->config, "vocab_size") == NULL) {
+        TRY(tokenizer_open(&t, tokenizer_dir, err));
+        vocab = tokenizer_size(t);
+        tokenizer_close(t);
+    }
+    return plan_config_arch(out, s, vocab, err);
+}
+
+json_t *plan_json(const struct plan *p)
+{
+    char fingerprint[PLAN_FINGERPRINT];
+    json_t *regions = json_object();
+
+    plan_fingerprint(fingerprint, p->fingerprint);
+    for (int i = 0; i < LIFE_COUNT; i++) {
+        (void)json_object_set_new(regions, life_name((enum life)i),
+                                  json_integer((json_int_t)p->region[i]));
+    }
+    (void)json_object_set_new(regions, "reader", json_integer((json_int_t)p->reader));
+    (void)json_object_set_new(regions, "constants", json_integer((json_int_t)p->constants));
+    return json_pack("{s:I, s:o, s:I, s:s, s:s}", "memory_bytes", (json_int_t)p->total, "memory",
+                     regions, "parameters", (json_int_t)p->parameters, "largest", plan_largest(p),
+                     "fingerprint", fingerprint);
 }

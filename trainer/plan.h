@@ -24,6 +24,12 @@ int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spe
 /* The architecture that a request without `model` asks for. Errors: BAD_SPEC (param config). */
 int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, struct err *err);
 
+/* The architecture of a request: of the folder `model_dir`, else of its config, whose vocab_size may be missing and
+ * then is that of the tokenizer in `tokenizer_dir` (either may be NULL). Errors: NO_MODEL, BAD_SPEC,
+ * and those of tokenizer_open. */
+int plan_request_arch(struct arch *out, const struct spec *s, const char *model_dir,
+                      const char *tokenizer_dir, struct err *err);
+
 struct plan {
     size_t region[LIFE_COUNT]; /* bytes of the rank's arenas                              */
     size_t arenas;             /* their sum                                               */
@@ -40,6 +46,11 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
 
 /* The largest term, in words: "optimizer", "constants". */
 const char *plan_largest(const struct plan *p);
+size_t plan_largest_bytes(const struct plan *p);
+
+/* {memory_bytes, memory: {region: bytes, .., "reader", "constants"}, parameters, largest, fingerprint}; a new
+ * reference, NULL: no memory. */
+json_t *plan_json(const struct plan *p);
 
 enum { PLAN_FINGERPRINT = 17 };
 void plan_fingerprint(char out[PLAN_FINGERPRINT], uint64_t fingerprint);
