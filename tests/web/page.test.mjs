@@ -378,6 +378,76 @@ test(
   },
 );
 
+test('a run is saved, paused and resumed by its buttons', { skip }, async () => {
+  const job = await submit('ms=60', { max_steps: 400 });
+  const window = await signedIn(`#/jobs/${job.id}`);
+  const { page } = window;
+  await until(async () => (await stepsShown(page)).length >= 3, 'three points');
+  assert.equal(await page.locator('details.checkpoint').count(), 0);
+  await page.getByRole('button', { name: 'Save now' }).click();
+  await page.locator('details.checkpoint').first().waitFor();
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await until(async () => (await state(page)) === 'paused', 'the paused state');
+  const points = (await stepsShown(page)).length;
+  await page.getByRole('button', { name: 'Resume' }).click();
+  await until(async () => (await stepsShown(page)).length > points + 3, 'further points');
+  const steps = await stepsShown(page);
+  assert.deepEqual(steps, range(1, steps.length));
+  await page.getByRole('button', { name: 'Cancel…' }).click();
+  await page.getByRole('button', { name: 'Stop without saving' }).click();
+  await until(async () => (await state(page)) === 'cancelled', 'the cancelled state');
+  await window.close();
+});
+
+test('a waiting job says why it waits', { skip }, async () => {
+  const first = await submit('ms=50', { max_steps: 400 });
+  const second = await submit('next', { max_steps: 5 });
+  const window = await signedIn(`#/jobs/${second.id}`);
+  const { page } = window;
+  const { reason } = await honed.call('GET', `/v1/jobs/${second.id}`);
+  assert.ok(reason);
+  await page.locator('.progress-text').getByText(reason).waitFor();
+  assert.equal(await page.locator('.stages [data-stage=waiting]').getAttribute('data-mark'), 'now');
+  await honed.call('POST', `/v1/jobs/${first.id}/cancel`, { save: false });
+  await until(async () => (await state(page)) === 'succeeded', 'its end');
+  await window.close();
+});
+
+test('the pointer over the curve reads its values', { skip }, async () => {
+  const job = await submit('ms=1', { max_steps: 60 });
+  await waitFor(job, 'succeeded');
+  const window = await signedIn(`#/jobs/${job.id}`);
+  const { page } = window;
+  const plot = page.locator('.uplot .u-over').first();
+  await plot.waitFor();
+  const step = page.locator('.readout dd').first();
+  await until(async () => (await step.textContent()) === '60', 'the newest values');
+  const { width, height } = await plot.boundingBox();
+  await plot.hover({ position: { x: width / 2, y: height / 2 } });
+  await until(
+    async () => Math.abs(Number(await step.textContent()) - 30) <= 2,
+    'the values in the middle',
+  );
+  const at = Number(await step.textContent());
+  const metrics = await honed.call('GET', `/v1/jobs/${job.id}/metrics`);
+  const loss = await page.locator('.readout dd').nth(1).textContent();
+  assert.equal(loss, metrics.loss[metrics.steps.indexOf(at)].toFixed(4));
+  await window.close();
+});
+
+test('signing out in one tab signs out the other', { skip }, async () => {
+  const window = await signedIn();
+  const { page } = window;
+  const second = await window.context.newPage();
+  await second.goto(honed.url);
+  await second.locator('.live[data-open=true]').waitFor();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByLabel('Token').waitFor();
+  await second.getByRole('link', { name: 'New run' }).first().click();
+  await second.getByText('Your session has ended').waitFor();
+  await window.close(/401/);
+});
+
 test('hostile names are text and nothing else', { skip }, async () => {
   const evil = `<img src=x onerror="window.pwned=1"> ms=5`;
   const file = await upload('<script>window.pwned=1</script>.txt');
