@@ -52,6 +52,8 @@ SERVER  := $(filter-out server/main.c,$(wildcard server/*.c))
 CLI     := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TESTS   := $(wildcard tests/test_*.c)
 TESTS64 := $(wildcard tests/f64_*.c)
+# Tests of numbers run in both builds; that of the choice of instruction set needs the library.
+BOTH    := $(filter-out tests/test_kernels_cpu.c,$(wildcard tests/test_kernels_*.c))
 BENCHES := $(wildcard tests/bench_*.c)
 
 ISA.v2     := -march=x86-64-v2
@@ -138,16 +140,19 @@ $B/tests/bench_%: $O/tests/bench_%.c.o $O/trainer.a $O/kernels.a
 $B/tests/f64_%: $O/f64/tests/f64_%.c.o $O/f64/trainer.a $O/f64/kernels.a
 	$(call link,$(LDLIBS))
 # The kernels' own tests link nothing above them.
-$B/tests/test_kernels_%: $O/tests/test_kernels_%.c.o $O/kernels.a
+$(patsubst tests/%.c,$B/tests/%,$(filter tests/test_kernels_%,$(TESTS))): \
+$B/tests/%: $O/tests/%.c.o $O/kernels.a
 	$(call link,-ldnnl -lm -pthread)
-$B/tests/f64_kernels_%: $O/f64/tests/f64_kernels_%.c.o $O/f64/kernels.a
+$(patsubst tests/test_%.c,$B/tests/f64_%,$(BOTH)): \
+$B/tests/f64_%: $O/f64/tests/test_%.c.o $O/f64/kernels.a
 	$(call link,-lm -pthread)
 $B/tests/bench_kernels: $O/tests/bench_kernels.c.o $O/kernels.a
 	$(call link,-ldnnl -lm -pthread)
 $B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 
-CTESTS := $(patsubst tests/%.c,$B/tests/%,$(TESTS) $(TESTS64))
+CTESTS := $(patsubst tests/%.c,$B/tests/%,$(TESTS) $(TESTS64)) \
+          $(patsubst tests/test_%.c,$B/tests/f64_%,$(BOTH))
 tests: $(CTESTS)
 ctests: tests
 	$(Q)prove --timer $(CTESTS)

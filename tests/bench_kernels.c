@@ -158,8 +158,9 @@ static void bench_attention(struct attention_shape s, enum dtype type)
     const double flop = 2.0 * (double)(s.B * s.H * s.S * s.S * s.K);
     char what[80];
 
-    (void)snprintf(what, sizeof(what), "attention %s B%lld S%lld H%lld/%lld K%lld", dtype_name(type),
-                   (long long)s.B, (long long)s.S, (long long)s.H, (long long)s.G, (long long)s.K);
+    (void)snprintf(what, sizeof(what), "attention %s B%lld S%lld H%lld/%lld K%lld",
+                   dtype_name(type), (long long)s.B, (long long)s.S, (long long)s.H, (long long)s.G,
+                   (long long)s.K);
     report(what, run_forward, &a, flop, 0);
     report("  backward", run_backward, &a, 2.5 * flop, 0);
 }
@@ -328,12 +329,11 @@ static void bench_loss(void)
 
 int main(int argc, char **argv)
 {
-    static const int64_t linears[][3] = {{1024, 1152, 384}, {1024, 384, 384},  {1024, 2048, 384},
+    static const int64_t linears[][3] = {{1024, 1152, 384}, {1024, 384, 384},   {1024, 2048, 384},
                                          {1024, 384, 1024}, {1024, 32000, 384}, {1024, 768, 768},
                                          {4096, 3072, 768}, {4096, 768, 3072},  {256, 256, 256}};
-    static const struct attention_shape shapes[] = {{4, 256, 6, 6, 64, 0.125},
-                                                    {4, 1024, 12, 12, 64, 0.125},
-                                                    {1, 4096, 8, 2, 128, 0.0884}};
+    static const struct attention_shape shapes[] = {
+        {4, 256, 6, 6, 64, 0.125}, {4, 1024, 12, 12, 64, 0.125}, {1, 4096, 8, 2, 128, 0.0884}};
     const char *only = argc > 3 ? argv[3] : "";
 
     threads = argc > 1 ? atoi(argv[1]) : threads;

@@ -1,6 +1,6 @@
 /* kernels.h - what the kernel tests share: tensors with known values, comparison, instruction sets.
  *
- * The same tests run in the float and in the double build (f64_kernels_*.c include test_kernels_*.c);
+ * The same tests run in the float and in the double build (programs test_kernels_* and f64_kernels_*);
  * references are computed in double by plain loops in the test. They run once for each instruction
  * set of this machine, each in a process of its own, because the choice is made once per process.
  */

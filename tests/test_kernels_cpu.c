@@ -22,7 +22,9 @@ static bool in_child(const char *isa, bool (*verdict)(const struct kernels *chos
 
 static bool is_refused_with_its_name(const struct kernels *chosen)
 {
-    return chosen == NULL && strstr(kernels_cpu_why(), getenv("HONE_ISA")) != NULL &&
+    const char *isa = getenv("HONE_ISA");
+
+    return chosen == NULL && isa != NULL && strstr(kernels_cpu_why(), isa) != NULL &&
            kernels_cpu() == NULL;
 }
 

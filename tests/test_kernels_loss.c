@@ -121,7 +121,7 @@ static void rows_without_training_leave_no_gradient_even_if_all(void)
     }
     set_at(c.logits, 7, (double)NAN);
     run_loss(&c);
-    for (int64_t i = 0; i < 5 * 90; i++) {
+    for (int64_t i = 0; i < 450; i++) {
         EXPECT(value_at(c.dlogits, i) == 0 && value_at(c.loss, i / 90) == 0);
     }
     free_all();
@@ -162,7 +162,7 @@ static void slices_of_the_vocabulary_make_the_whole(void)
         set_at(whole.labels, r, (double)(r * 37 % 350));
     }
     run_loss(&whole);
-    for (int i = 0; i < 3; i++) {
+    for (int64_t i = 0; i < 3; i++) {
         part[i] = loss_case(10, 200, 1, DTYPE_REAL);
         part[i].labels = whole.labels;
         part[i].vocab0 = 200 * i;
@@ -187,7 +187,7 @@ static void slices_of_the_vocabulary_make_the_whole(void)
         set_at(stats, r * 3 + 2, label);
     }
     EXPECT_CLOSE(stats, doubles_of(whole.stats), EXACT);
-    for (int i = 0; i < 3; i++) {
+    for (int64_t i = 0; i < 3; i++) {
         k->cross_entropy_backward(NULL, part[i].dlogits, part[i].logits, stats, whole.labels,
                                   200 * i, 350, whole.scale);
         for (int64_t j = 0; j < 2000; j++) {
@@ -285,9 +285,8 @@ static void squares_do_not_overflow_a_float(void)
     free_all();
 }
 
-static void run_tests(const struct kernels *table)
+static void run_cross_entropy(void)
 {
-    k = table;
     RUN(cross_entropy_follows_its_formula);
     RUN(padding_takes_no_part);
     RUN(large_logits_do_not_overflow);
@@ -296,6 +295,12 @@ static void run_tests(const struct kernels *table)
     RUN(what_is_not_a_number_reaches_loss_and_gradient);
     RUN(works_in_place);
     RUN(slices_of_the_vocabulary_make_the_whole);
+}
+
+static void run_tests(const struct kernels *table)
+{
+    k = table;
+    run_cross_entropy();
     RUN(adamw_follows_its_formula);
     RUN(adamw_does_not_move_without_gradient_or_decay);
     RUN(sums_add_to_what_is_there);

@@ -46,11 +46,11 @@ void cpu_gemm(struct queue *q, struct tensor c, struct tensor a, enum trans ta, 
     const struct cpu_isa *isa = cpu_chosen();
     const bool bf16 = a.type == DTYPE_BF16;
 
-    if (p.M == 0 || p.N == 0 || p.K == 0 || (bf16 && isa != &cpu_isa_v4bf16)) {
-        isa->gemm_plain(q, c, a, ta, b, tb, beta);
-    } else if (prefers_matmul(&p) && onednn_matmul(&p, q, c.data, a.data, b.data)) {
+    const bool plain = p.M == 0 || p.N == 0 || p.K == 0 || (bf16 && isa != &cpu_isa_v4bf16);
+    if (!plain && prefers_matmul(&p) && onednn_matmul(&p, q, c.data, a.data, b.data)) {
         return;
-    } else if (bf16) {
+    }
+    if (plain || bf16) {
         isa->gemm_plain(q, c, a, ta, b, tb, beta);
     } else {
         onednn_sgemm(&p, c.data, a.data, b.data);

@@ -7,14 +7,13 @@
 #include "kernels/cpu/vec/attention.h"
 #include "kernels/cpu/vec/ops.h"
 #include "kernels/cpu/vec/wide.h"
-#include "kernels/workspace.h"
 
 /* Below every score that occurs, and finite: its difference to -infinity is no NaN. */
 #define LOWEST REAL(-1e30)
 
 /* One thread's scratch. */
 struct forward {
-    real *packed;              /* [K][QUERIES] queries, scaled           */
+    real *packed;              /* [width][QUERIES] queries, scaled           */
     real *queries;             /* [QUERIES][width] tile                  */
     real *keys, *values;       /* [KEYS][width] tiles                    */
     real *scores;              /* [KEYS][QUERIES]                        */
@@ -22,23 +21,11 @@ struct forward {
     real *max, *total, *decay; /* [QUERIES] running maximum, sum; factor */
 };
 
-static size_t thread_reals(const struct attention_shape *s, enum dtype type)
+static struct forward forward_scratch(struct scratch s, const struct attention *a)
 {
-    return workspace_attention(s, type, 1) / sizeof(real);
-}
-
-static void check_workspace(const struct queue *q, const struct attention_shape *s, enum dtype type)
-{
-    CHECK(q->workspace_bytes >= workspace_attention(s, type, cpu_threads()),
-          "workspace of %zu bytes for attention over %lld", q->workspace_bytes, (long long)s->S);
-}
-
-static struct forward forward_scratch(real *at, const struct attention *a)
-{
-    struct scratch s = {at};
     struct forward f;
 
-    f.packed = scratch_take(&s, QUERIES * a->K);
+    f.packed = scratch_take(&s, QUERIES * a->width);
     f.queries = scratch_take(&s, QUERIES * a->width);
     f.keys = scratch_take(&s, KEYS * a->width);
     f.values = scratch_take(&s, KEYS * a->width);
@@ -135,7 +122,7 @@ static void forward_block(struct tensor out, real *lse, const struct forward *f,
 
     const struct rows queries =
         rows_read(a->qkv, query_at(a, q.b, q.q0, q.h), a->row, q.n, a, f->queries);
-    pack_lanes(f->packed, queries, q.n, a->K, a->scale);
+    pack_lanes(f->packed, queries, q.n, a->width, a->scale);
     read_first(first, a, q);
     if (a->drop != NULL) {
         read_lane_keys(&drops, a, q);
@@ -173,11 +160,12 @@ void VEC(attention_forward)(struct queue *q, struct tensor out, struct tensor ls
     check_workspace(q, s, qkv.type);
     check_any(out, a.B * a.S * a.H * a.K);
     check_real(lse, a.B * a.S * a.H);
-    /* Late queries see most keys: they go first, so that threads end together. */
+    /* One head after the other, whose keys and values stay in the cache; its late queries, which see
+     * most keys, go first, so that threads end together. */
 #pragma omp parallel for num_threads(cpu_threads()) schedule(dynamic)
     for (int64_t t = 0; t < tasks; t++) {
-        const int64_t block = blocks - 1 - t / (a.B * a.H), head = t % (a.B * a.H);
-        real *mine = (real *)q->workspace + (size_t)cpu_thread() * thread_reals(s, qkv.type);
+        const int64_t head = t / blocks, block = blocks - 1 - t % blocks;
+        const struct scratch mine = thread_scratch(q, s, qkv.type);
         const struct forward f = forward_scratch(mine, &a);
         const struct block here = {.b = head / a.H,
                                    .h = head % a.H,
@@ -304,7 +292,7 @@ void VEC(attention_decode)(struct queue *q, struct tensor out, const struct tens
     CHECK(a.H / a.G <= QUERIES, "%lld heads share one", (long long)(a.H / a.G));
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t t = 0; t < a.B * a.G; t++) {
-        real *mine = (real *)q->workspace + (size_t)cpu_thread() * thread_reals(s, qkv.type);
+        const struct scratch mine = thread_scratch(q, s, qkv.type);
         const struct forward f = forward_scratch(mine, &a);
         const int64_t b = t / a.G, g = t % a.G, end = place[b] + 1;
         const struct decoding d = {.a = a,

@@ -10,6 +10,7 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/vec/micro.h"
 #include "kernels/dropout.h"
+#include "kernels/workspace.h"
 
 enum { QUERIES = ATTENTION_QUERIES, KEYS = ATTENTION_KEYS };
 
@@ -35,6 +36,22 @@ struct block {
 struct scratch {
     real *at;
 };
+
+static inline void check_workspace(const struct queue *q, const struct attention_shape *s,
+                                   enum dtype type)
+{
+    CHECK(q->workspace_bytes >= workspace_attention(s, type, cpu_threads()),
+          "workspace of %zu bytes for attention over %lld", q->workspace_bytes, (long long)s->S);
+}
+
+/* The calling thread's part of the workspace. */
+static inline struct scratch thread_scratch(const struct queue *q, const struct attention_shape *s,
+                                            enum dtype type)
+{
+    const size_t part = workspace_attention(s, type, 1) / sizeof(real);
+
+    return (struct scratch){(real *)q->workspace + (size_t)cpu_thread() * part};
+}
 
 static inline real *scratch_take(struct scratch *s, int64_t count)
 {
@@ -72,14 +89,12 @@ static inline struct attention attention_of(struct tensor qkv, struct tensor fir
     return a;
 }
 
-/* The n rows of K elements that begin at element `at` of t, `row` elements apart, readable up to the
- * width: in place where K is the width, else copied into `tile` [n][width] with zeros behind. */
+/* Copies the n rows of K elements that begin at element `at` of t, `row` elements apart, into `tile`
+ * [n][width], with zeros behind. Rows of a wide tensor are far apart; side by side they are read from
+ * the first cache without conflicts, which pays for the copy many times. */
 static inline struct rows rows_read(struct tensor t, int64_t at, int64_t row, int64_t n,
                                     const struct attention *a, real *tile)
 {
-    if (t.type == DTYPE_REAL && a->K == a->width) {
-        return (struct rows){(const real *)t.data + at, row};
-    }
     for (int64_t i = 0; i < n; i++) {
         real *to = tile + i * a->width;
         const real *v = tile_read(t, at + i * row, a->K, to);
@@ -109,30 +124,38 @@ static inline int64_t value_at(const struct attention *a, int64_t b, int64_t s, 
     return (b * a->S + s) * a->row + (a->H + a->G + g) * a->K;
 }
 
-/* packed[d][i] = factor x[i][d] for the n rows of a block; lanes beyond n are 0. */
-static inline void pack_lanes(real *packed, struct rows x, int64_t n, int64_t K, real factor)
+/* packed[d][i] = factor x[i][d] for the n rows of a block, d below the width; lanes beyond n are 0. */
+static inline void pack_lanes(real *packed, struct rows x, int64_t n, int64_t width, real factor)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const real *v = x.at + i * x.row;
-        for (int64_t d = 0; d < K; d++) {
-            packed[d * QUERIES + i] = factor * v[d];
+    for (int64_t i0 = 0; i0 < QUERIES; i0 += LANES) {
+        for (int64_t d = 0; d < width; d += LANES) {
+            vreal r[LANES];
+            UNROLL
+            for (int64_t i = 0; i < LANES; i++) {
+                r[i] = (vreal){0};
+                if (i0 + i < n) {
+                    r[i] = vreal_load(x.at + (i0 + i) * x.row + d) * factor;
+                }
+            }
+            micro_transpose(r);
+            UNROLL
+            for (int64_t i = 0; i < LANES; i++) {
+                vreal_store(packed + (d + i) * QUERIES + i0, r[i]);
+            }
         }
-    }
-    for (int64_t d = 0; d < K && n < QUERIES; d++) {
-        memset(packed + d * QUERIES + n, 0, (size_t)(QUERIES - n) * sizeof(real));
     }
 }
 
 /* The lane of the first query that sees key `key`, rounded down to a whole vector. */
 static inline int64_t first_lane(struct block q, int64_t key)
 {
-    return larger(0, key - q.q0) / LANES * LANES;
+    return larger(0, key - q.q0) / (int64_t)LANES * LANES;
 }
 
 /* First key that some query of the block sees, at the start of its key block. */
 static inline int64_t first_key(const struct attention *a, struct block q)
 {
-    return a->first[q.b * a->S + q.q0] / KEYS * KEYS;
+    return a->first[q.b * a->S + q.q0] / KEYS * (int64_t)KEYS;
 }
 
 /* True when some query of the block does not see some of the keys [k0, k0 + n). */

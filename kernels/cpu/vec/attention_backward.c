@@ -8,10 +8,9 @@
 #include "kernels/cpu/vec/attention.h"
 #include "kernels/cpu/vec/ops.h"
 #include "kernels/cpu/vec/wide.h"
-#include "kernels/workspace.h"
 
 struct backward {
-    real *packed, *packed_dout; /* [K][QUERIES]: queries, scaled; dout    */
+    real *packed, *packed_dout; /* [width][QUERIES]: queries, scaled; dout    */
     real *queries, *douts;      /* [QUERIES][width] tiles                 */
     real *keys, *values;        /* [KEYS][width] tiles                    */
     real *scores, *dscores;     /* [KEYS][QUERIES]                        */
@@ -26,13 +25,12 @@ struct gradients {
     const real *lse;
 };
 
-static struct backward backward_scratch(real *at, const struct attention *a)
+static struct backward backward_scratch(struct scratch s, const struct attention *a)
 {
-    struct scratch s = {at};
     struct backward f;
 
-    f.packed = scratch_take(&s, QUERIES * a->K);
-    f.packed_dout = scratch_take(&s, QUERIES * a->K);
+    f.packed = scratch_take(&s, QUERIES * a->width);
+    f.packed_dout = scratch_take(&s, QUERIES * a->width);
     f.queries = scratch_take(&s, QUERIES * a->width);
     f.douts = scratch_take(&s, QUERIES * a->width);
     f.keys = scratch_take(&s, KEYS * a->width);
@@ -140,8 +138,8 @@ static void backward_block(const struct backward *f, const struct attention *a, 
 
     x[0] = rows_read(a->qkv, query_at(a, q.b, q.q0, q.h), a->row, q.n, a, f->queries);
     x[2] = rows_read(t->dout, dout_at, a->H * a->K, q.n, a, f->douts);
-    pack_lanes(f->packed, x[0], q.n, a->K, a->scale);
-    pack_lanes(f->packed_dout, x[2], q.n, a->K, 1);
+    pack_lanes(f->packed, x[0], q.n, a->width, a->scale);
+    pack_lanes(f->packed_dout, x[2], q.n, a->width, 1);
     read_statistics(f, a, q, t);
     read_first(first, a, q);
     if (a->drop != NULL) {
@@ -175,17 +173,14 @@ void VEC(attention_backward)(struct queue *q, struct tensor dqkv, struct tensor 
     const struct gradients t = {dqkv, dout, saved[0], saved[1].data};
     const int64_t group = a.H / a.G;
 
-    CHECK(q->workspace_bytes >= workspace_attention(s, dqkv.type, cpu_threads()),
-          "workspace of %zu bytes for attention over %lld", q->workspace_bytes, (long long)a.S);
+    check_workspace(q, s, dqkv.type);
     check_any(dqkv, a.B * a.S * a.row);
     check_any(dout, a.B * a.S * a.H * a.K);
     check_any(saved[0], a.B * a.S * a.H * a.K);
     check_real(saved[1], a.B * a.S * a.H);
 #pragma omp parallel for num_threads(cpu_threads()) schedule(dynamic)
     for (int64_t task = 0; task < a.B * a.G; task++) {
-        const size_t mine = workspace_attention(s, dqkv.type, 1) / sizeof(real);
-        const struct backward f =
-            backward_scratch((real *)q->workspace + (size_t)cpu_thread() * mine, &a);
+        const struct backward f = backward_scratch(thread_scratch(q, s, dqkv.type), &a);
         const int64_t b = task / a.G, g = task % a.G;
         memset(f.dkeys, 0, (size_t)(a.S * a.width) * sizeof(real));
         memset(f.dvalues, 0, (size_t)(a.S * a.width) * sizeof(real));

@@ -31,7 +31,7 @@ static inline struct columns columns_begin(const struct queue *q, int64_t R, int
 
 static inline real *columns_at(struct columns c, int which, int64_t block)
 {
-    return c.sums + (which * COLUMN_BLOCKS + block) * c.stride;
+    return c.sums + ((int64_t)which * COLUMN_BLOCKS + block) * c.stride;
 }
 
 /* The zeroed sums of one block; `which` is 0 or 1. */

@@ -18,6 +18,11 @@ enum { TILE_ROWS = 4, TILE_VECTORS = 3 };
 #endif
 enum { TILE_COLS = TILE_VECTORS * LANES };
 
+/* Elements of a workspace's parts; whole cache lines. */
+#define PACKED_B ((int64_t)GEMM_DEPTH * GEMM_COLS)
+#define PACKED_A ((int64_t)GEMM_DEPTH * GEMM_ROWS_THREAD)
+
+_Static_assert(PACKED_A % 16 == 0 && PACKED_B % 16 == 0, "parts start on cache lines");
 _Static_assert(GEMM_ROWS_THREAD % TILE_ROWS == 0 && GEMM_COLS % TILE_COLS == 0 &&
                    GEMM_ROWS % GEMM_ROWS_THREAD == 0,
                "blocks are whole numbers of register tiles");
@@ -67,7 +72,7 @@ _Static_assert((int)GEMM_DEPTH <= (int)TILE, "one line of a panel is one tile");
 static void multiply_panels(struct grid c, const real *a, const real *b, int64_t rows, int64_t cols,
                             int64_t depth, bool add)
 {
-    real edge[TILE_ROWS * TILE_COLS];
+    real edge[TILE_ROWS * TILE_COLS] = {0};
 
     for (int64_t n = 0; n < cols; n += TILE_COLS) {
         for (int64_t m = 0; m < rows; m += TILE_ROWS) {
@@ -133,7 +138,7 @@ static void multiply_block(const struct product *p, const int64_t at[3], int64_t
 
 #pragma omp parallel num_threads(cpu_threads())
     {
-        real *mine = p->packed_a + (int64_t)cpu_thread() * GEMM_ROWS_THREAD * GEMM_DEPTH;
+        real *mine = p->packed_a + cpu_thread() * PACKED_A;
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < cols; n += TILE_COLS) {
             pack_panel(p->packed_b + n * depth, TILE_COLS, p->b, n0 + n,
@@ -157,7 +162,6 @@ static struct product product_of(const struct queue *q, struct tensor c, struct 
 {
     const int64_t a_cols = tensor_cols(a), b_cols = tensor_cols(b);
     struct product p = {.c = c, .M = tensor_rows(c), .N = tensor_cols(c)};
-    const size_t line = 64 / sizeof(real);
 
     p.K = ta == AS_IS ? a_cols : tensor_rows(a);
     p.a = ta == AS_IS ? (struct operand){a, a_cols, 1} : (struct operand){a, 1, a_cols};
@@ -165,11 +169,9 @@ static struct product product_of(const struct queue *q, struct tensor c, struct 
     CHECK(q->workspace_bytes >= workspace_gemm(p.M, p.N, p.K, a.type, c.type, cpu_threads()),
           "workspace of %zu bytes for %lld x %lld x %lld", q->workspace_bytes, (long long)p.M,
           (long long)p.N, (long long)p.K);
-    CHECK((size_t)GEMM_DEPTH * GEMM_COLS % line == 0 && GEMM_DEPTH * GEMM_ROWS_THREAD % line == 0,
-          "parts of the workspace start on cache lines");
     p.packed_b = q->workspace;
-    p.packed_a = p.packed_b + (int64_t)GEMM_DEPTH * GEMM_COLS;
-    p.sums = p.packed_a + (int64_t)cpu_threads() * GEMM_DEPTH * GEMM_ROWS_THREAD;
+    p.packed_a = p.packed_b + PACKED_B;
+    p.sums = p.packed_a + cpu_threads() * PACKED_A;
     return p;
 }
 

@@ -23,6 +23,21 @@ typedef real vreal_any __attribute__((vector_size(VEC_BYTES), aligned(sizeof(rea
 
 enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
+/* Which elements of two vectors follow each other when their lower, or upper, halves interleave. */
+#if VEC_BYTES == 64
+    #define LOWER_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+    #define UPPER_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif VEC_BYTES == 32 && !defined(HONE_DOUBLE)
+    #define LOWER_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+    #define UPPER_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#elif VEC_BYTES == 32 || !defined(HONE_DOUBLE)
+    #define LOWER_HALVES 0, 4, 1, 5
+    #define UPPER_HALVES 2, 6, 3, 7
+#else
+    #define LOWER_HALVES 0, 2
+    #define UPPER_HALVES 1, 3
+#endif
+
 #ifdef __clang__
     #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -56,6 +71,26 @@ static ALWAYS_INLINE void vreal_store(real *p, vreal v)
     *(vreal_any *)p = v;
 }
 
+/* Transposes LANES x LANES elements: each round interleaves the first half of the rows with the second,
+ * which rotates the bits of (row, column) by one place. */
+static ALWAYS_INLINE void micro_transpose(vreal r[LANES])
+{
+    vreal t[LANES];
+
+    UNROLL
+    for (int round = 1; round < LANES; round *= 2) {
+        UNROLL
+        for (int i = 0; i < LANES / 2; i++) {
+            t[2 * i] = __builtin_shufflevector(r[i], r[i + LANES / 2], LOWER_HALVES);
+            t[2 * i + 1] = __builtin_shufflevector(r[i], r[i + LANES / 2], UPPER_HALVES);
+        }
+        UNROLL
+        for (int i = 0; i < LANES; i++) {
+            r[i] = t[i];
+        }
+    }
+}
+
 enum { MICRO_ROWS_MAX = 14, MICRO_VECTORS_MAX = 4 };
 
 /* c[rows][vectors LANES] = or += a [rows][k] b [k][vectors LANES]; rows, vectors are constants. */
@@ -65,9 +100,9 @@ static ALWAYS_INLINE void micro_tile(const int rows, const int vectors, struct g
     vreal acc[MICRO_ROWS_MAX][MICRO_VECTORS_MAX];
 
     UNROLL
-    for (int i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int64_t v = 0; v < vectors; v++) {
             acc[i][v] = (vreal){0};
         }
     }
@@ -75,21 +110,21 @@ static ALWAYS_INLINE void micro_tile(const int rows, const int vectors, struct g
         const real *bp = b.at + p * b.row, *ap = a.at + p * a.col;
         vreal bv[MICRO_VECTORS_MAX];
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int64_t v = 0; v < vectors; v++) {
             bv[v] = vreal_load(bp + v * LANES);
         }
         UNROLL
-        for (int i = 0; i < rows; i++) {
+        for (int64_t i = 0; i < rows; i++) {
             UNROLL
-            for (int v = 0; v < vectors; v++) {
+            for (int64_t v = 0; v < vectors; v++) {
                 acc[i][v] += ap[i * a.row] * bv[v];
             }
         }
     }
     UNROLL
-    for (int i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int64_t v = 0; v < vectors; v++) {
             real *at = c.at + i * c.row + v * LANES;
             vreal_store(at, add ? vreal_load(at) + acc[i][v] : acc[i][v]);
         }
