@@ -121,11 +121,25 @@ static void refuses_hosts_that_are_not_ours(void)
 static void refuses_bodies_of_doubtful_length(void)
 {
     static const struct sample table[] = {
-        {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: 3", "Content-Length: 3"}, ERR_BAD_REQUEST},
-        {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: 3", "content-length: 9"}, ERR_BAD_REQUEST},
-        {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: 3", "Transfer-Encoding: chunked"},
+        {"POST",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Content-Length: 3", "Content-Length: 3"},
          ERR_BAD_REQUEST},
-        {"POST", "/", "HTTP/1.1", {HOST, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"},
+        {"POST",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Content-Length: 3", "content-length: 9"},
+         ERR_BAD_REQUEST},
+        {"POST",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Content-Length: 3", "Transfer-Encoding: chunked"},
+         ERR_BAD_REQUEST},
+        {"POST",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"},
          ERR_BAD_REQUEST},
         {"POST", "/", "HTTP/1.1", {HOST, "Transfer-Encoding: gzip"}, ERR_BAD_REQUEST},
         {"POST", "/", "HTTP/1.1", {HOST, "Transfer-Encoding: xchunked"}, ERR_BAD_REQUEST},
@@ -137,7 +151,10 @@ static void refuses_bodies_of_doubtful_length(void)
         {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: 3, 3"}, ERR_BAD_REQUEST},
         {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: "}, ERR_BAD_REQUEST},
         {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: 18446744073709551615"}, ERR_BAD_REQUEST},
-        {"POST", "/", "HTTP/1.1", {HOST, "Content-Length: 3", "Content-Encoding: gzip"},
+        {"POST",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Content-Length: 3", "Content-Encoding: gzip"},
          ERR_WRONG_TYPE},
         {"POST", "/", "HTTP/1.1", {HOST, "Expect: foo"}, ERR_BAD_EXPECT},
         {"POST", "/", "HTTP/1.1", {HOST, "Expect: 100-Continue"}, ERR_NONE},
@@ -166,10 +183,16 @@ static void refuses_methods_versions_and_headers_out_of_the_ordinary(void)
         {"GET", "/", "HTTP/1.1", {HOST, ": empty"}, ERR_BAD_REQUEST},
         {"GET", "/", "HTTP/1.1", {HOST, "X-A: one\rtwo"}, ERR_BAD_REQUEST},
         {"GET", "/", "HTTP/1.1", {HOST, "X-A: \x1b[31m"}, ERR_BAD_REQUEST},
-        {"GET", "/", "HTTP/1.1", {HOST, "Authorization: Bearer a", "Authorization: Bearer b"},
+        {"GET",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Authorization: Bearer a", "Authorization: Bearer b"},
          ERR_BAD_REQUEST},
         {"GET", "/", "HTTP/1.1", {HOST, "Cookie: hone_session=a; hone_session=b"}, ERR_BAD_REQUEST},
-        {"GET", "/", "HTTP/1.1", {HOST, "Cookie: hone_session=a", "Cookie: hone_session=a"},
+        {"GET",
+         "/",
+         "HTTP/1.1",
+         {HOST, "Cookie: hone_session=a", "Cookie: hone_session=a"},
          ERR_BAD_REQUEST},
         {"GET", "/", "HTTP/1.1", {HOST, "Origin: http://a", "Origin: http://b"}, ERR_BAD_REQUEST},
         {"GET", "/", "HTTP/1.1", {HOST, "Content-Type: a/b", "Content-Type: a/b"}, ERR_BAD_REQUEST},
@@ -182,8 +205,11 @@ static void refuses_methods_versions_and_headers_out_of_the_ordinary(void)
 static void sees_a_nul_inside_a_value(void)
 {
     const struct gate_header headers[] = {{"Host", "localhost", 4, 9}, {"X-A", "a\0b", 3, 3}};
-    const struct gate_head head = {
-        .method = "GET", .target = "/", .version = "HTTP/1.1", .headers = headers, .header_count = 2};
+    const struct gate_head head = {.method = "GET",
+                                   .target = "/",
+                                   .version = "HTTP/1.1",
+                                   .headers = headers,
+                                   .header_count = 2};
     struct gate_request rq;
     struct err err = {0};
 
@@ -214,8 +240,11 @@ static void refuses_more_headers_than_it_holds(void)
 
 static void splits_before_it_decodes(void)
 {
-    static const struct sample s = {
-        "PUT", "/v1/a%20b%25/%E6%96%87?filename=a+b%26c%3D%252e&x&=&y=1%3d2", "HTTP/1.1", {HOST}, 0};
+    static const struct sample s = {"PUT",
+                                    "/v1/a%20b%25/%E6%96%87?filename=a+b%26c%3D%252e&x&=&y=1%3d2",
+                                    "HTTP/1.1",
+                                    {HOST},
+                                    0};
     struct gate_request rq;
     struct err err = {0};
 

@@ -22,7 +22,8 @@ static struct store *open_in(const char *dir)
 
 static int put_key(struct tx *tx, void *key, struct err *err)
 {
-    return db_run(tx->db, err, "INSERT INTO about(key, value) VALUES(?, 'x')", "s", (const char *)key);
+    return db_run(tx->db, err, "INSERT INTO about(key, value) VALUES(?, 'x')", "s",
+                  (const char *)key);
 }
 
 static int put_key_and_fail(struct tx *tx, void *key, struct err *err)
@@ -124,8 +125,10 @@ static int tell(struct tx *tx, void *argument, struct err *err)
     const bool *fails = argument;
     struct news item = {.type = "test", .body = strdup("{}")};
 
-    TRY(db_run(tx->db, err, "INSERT INTO users(name, role, created_at) VALUES(hex(randomblob(8)),"
-                            " 'member', 0)", ""));
+    TRY(db_run(tx->db, err,
+               "INSERT INTO users(name, role, created_at) VALUES(hex(randomblob(8)),"
+               " 'member', 0)",
+               ""));
     item.n = sqlite3_last_insert_rowid(tx->db);
     TRY(tx_announce(tx, &item, err));
     return *fails ? FAIL(err, ERR_BAD_STATE, "told in vain") : 0;
