@@ -112,9 +112,7 @@ static struct MHD_Response *make_response(struct reply *rp, bool tls)
 static void settle_text(struct reply *rp, const struct err *err)
 {
     if (err != NULL) {
-        const int headers = rp->header_count;
         reply_fini(rp);
-        rp->header_count = headers;
         rp->status = err_http(err->code);
         rp->text = error_text(err);
         if (rp->status == 409 || rp->status >= 500 || rp->status == 413) {
@@ -162,7 +160,12 @@ void reply_fini(struct reply *rp)
     if (rp->stream != NULL) {
         stream_end(rp->stream);
     }
-    *rp = (struct reply){.fd = -1};
+    rp->body = NULL;
+    rp->text = NULL;
+    rp->text_size = 0;
+    rp->text_is_borrowed = false;
+    rp->fd = -1;
+    rp->stream = NULL;
 }
 
 int send_reply(struct MHD_Connection *c, struct reply *rp, const struct err *err, const char *id,

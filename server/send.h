@@ -11,7 +11,7 @@
 int send_reply(struct MHD_Connection *c, struct reply *rp, const struct err *err, const char *id,
                bool tls, bool close);
 
-/* Free what rp holds. */
+/* Free what rp holds; its headers stay. */
 void reply_fini(struct reply *rp);
 
 /* {"error": {...}} as text; the caller frees it. */
