@@ -20,14 +20,18 @@ function program(name) {
   return path;
 }
 
-// Options: args (further arguments of honed), trainer (a path). The result:
+// Options: args (further arguments of honed), trainer (a path), parent (of the folder). The result:
 //   url, token (of the admin), folder (the data folder), output() (what honed printed)
 //   call(method, path, body, headers)   JSON; throws an Error with status and body when refused
 //   upload(name, text)                  the file object
 //   loginLink(), stop(), kill() (-9), start() (again, on the same port and data)
-export async function startHoned({ args = [], trainer = program('tests/fake_trainer') } = {}) {
+export async function startHoned({
+  args = [],
+  trainer = program('tests/fake_trainer'),
+  parent = tmpdir(),
+} = {}) {
   const honed = program('honed');
-  const home = await mkdtemp(join(tmpdir(), 'hone-test-'));
+  const home = await mkdtemp(join(parent, 'hone-test-'));
   const folder = join(home, 'data');
   let port = 0;
   let child = null;
