@@ -243,6 +243,7 @@ static bool is_idle(const struct http *h)
 void http_drain(struct http *h, int ms)
 {
     for (int waited = 0; waited < ms && !is_idle(h); waited += 20) {
+        lines_close_idle(h->lines);
         (void)usleep(20000);
     }
 }

@@ -142,7 +142,7 @@ int job_text(sqlite3 *db, int64_t seq, char **out, struct err *err)
 
     *out = NULL;
     TRY(job_object(db, seq, &job, err));
-    *out = json_dumps(job, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    *out = json_dumps(job, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(job);
     return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
 }

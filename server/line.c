@@ -146,6 +146,17 @@ void line_end(struct line *line)
     free(line);
 }
 
+void lines_close_idle(struct lines *l)
+{
+    pthread_mutex_lock(&l->lock);
+    for (const struct line *line = l->first; line != NULL; line = line->next) {
+        if (line->turn == TURN_HEAD) {
+            (void)shutdown(line->fd, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void turn_to(struct line *line, enum turn turn, int64_t limit_ms)
 {
     if (line != NULL) {

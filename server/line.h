@@ -26,4 +26,7 @@ void line_body_is_due(struct line *line); /* the head is complete               
 void line_body_moved(struct line *line, int64_t bytes);
 void line_is_ours(struct line *line); /* the request is complete: it is our turn   */
 
+/* Close the connections that wait for a next request: the server is stopping. */
+void lines_close_idle(struct lines *l);
+
 #endif

@@ -68,7 +68,7 @@ static int by_age(const void *a, const void *b)
     return strcmp(x->id, y->id);
 }
 
-static int read_spec(struct rebuilding *r, const char *id, struct err *err)
+static int read_spec(struct rebuilding *r, const char id[RANDOM_ID], struct err *err)
 {
     char path[REBUILD_PATH];
     json_t *spec = NULL;
@@ -94,7 +94,7 @@ static int read_spec(struct rebuilding *r, const char *id, struct err *err)
         struct old_job *job = &r->jobs[r->count++];
         *job = (struct old_job){.request = json_incref(request)};
         job->created_at = json_number_value(json_object_get(spec, "created_at"));
-        (void)snprintf(job->id, sizeof job->id, "%s", id);
+        memcpy(job->id, id, sizeof job->id);
         (void)snprintf(job->owner, sizeof job->owner, "%s", owner);
     }
     json_decref(spec);
@@ -103,7 +103,7 @@ static int read_spec(struct rebuilding *r, const char *id, struct err *err)
 
 static int read_specs(struct rebuilding *r, struct err *err)
 {
-    char path[REBUILD_PATH];
+    char path[REBUILD_PATH], id[RANDOM_ID] = "";
     int rc = 0;
 
     (void)snprintf(path, sizeof path, "%s/jobs", r->app.settings->data);
@@ -112,9 +112,11 @@ static int read_specs(struct rebuilding *r, struct err *err)
         return FAIL(err, ERR_IO, "%s: %s", path, strerror(errno));
     }
     for (const struct dirent *e = readdir(dir); e != NULL && rc == 0; e = readdir(dir)) {
-        if (strncmp(e->d_name, "job-", 4) == 0 && strlen(e->d_name) < RANDOM_ID &&
+        const size_t size = strlen(e->d_name);
+        if (strncmp(e->d_name, "job-", 4) == 0 && size < sizeof id &&
             strchr(e->d_name, '.') == NULL) {
-            rc = read_spec(r, e->d_name, err);
+            memcpy(id, e->d_name, size + 1);
+            rc = read_spec(r, id, err);
         }
     }
     closedir(dir);

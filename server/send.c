@@ -119,7 +119,7 @@ static void settle_text(struct reply *rp, const struct err *err)
             reply_add(rp, "x-should-retry", "%s", err->code == ERR_BUSY ? "true" : "false");
         }
     } else if (rp->body != NULL) {
-        rp->text = json_dumps(rp->body, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        rp->text = json_dumps(rp->body, JSON_COMPACT | JSON_REAL_PRECISION(15));
     } else {
         return;
     }

@@ -1,6 +1,7 @@
 /* stream.c - the ring of news and the streams that read it. */
 #include "server/stream.h"
 
+#include <errno.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ struct stream {
     struct streams *all;
     struct stream_wish wish;
     struct MHD_Connection *c;
+    int fd;        /* of the connection; -1 before it is known. Open as long as it is suspended */
     int64_t next;  /* number of the event wanted next */
     char *pending; /* owned; text that is on its way  */
     size_t pending_size, pending_sent, pending_room;
@@ -261,6 +263,19 @@ static int read_page(sqlite3 *db, void *argument, struct err *err)
     return rc;
 }
 
+/* Whether the client of a suspended connection has closed it; libmicrohttpd does not look. Call with the
+ * lock held. */
+static bool is_gone(const struct stream *st)
+{
+    char byte = 0;
+
+    if (!st->suspended || st->fd < 0) {
+        return false;
+    }
+    const ssize_t n = recv(st->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 static void free_stream(struct stream *st)
 {
     free(st->pending);
@@ -368,7 +383,17 @@ void stream_attach(struct stream *stream, struct MHD_Connection *c)
     }
     pthread_mutex_lock(&stream->all->lock);
     stream->c = c;
+    stream->fd = fd == NULL ? -1 : fd->connect_fd;
     pthread_mutex_unlock(&stream->all->lock);
+}
+
+/* Call with the lock held. */
+static void end_if_gone(struct stream *st)
+{
+    if (is_gone(st)) {
+        st->ending = true;
+        wake(st);
+    }
 }
 
 /* Call with the lock held. */
@@ -399,11 +424,13 @@ int stream_begin(struct stream **out, struct streams *s, const struct stream_wis
         return FAIL(err, ERR_NO_MEMORY, "no memory for a stream");
     }
     st->all = s;
+    st->fd = -1;
     st->wish = *wish;
     st->sent_ms = now_ms();
     pthread_mutex_lock(&s->lock);
-    for (const struct stream *o = s->first; o != NULL; o = o->link) {
-        mine += o->wish.who.user_id == wish->who.user_id;
+    for (struct stream *o = s->first; o != NULL; o = o->link) {
+        end_if_gone(o);
+        mine += !o->ending && o->wish.who.user_id == wish->who.user_id;
     }
     if (s->shut) {
         rc = FAIL(err, ERR_BUSY, "the server is stopping");
@@ -433,6 +460,7 @@ static void stir(struct stream *st, int64_t now, int64_t clock)
     if (st->wish.who.expires_at != 0 && st->wish.who.expires_at <= clock) {
         st->ending = true;
     }
+    end_if_gone(st);
     if (!st->suspended) {
         return;
     }

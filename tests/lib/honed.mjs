@@ -24,7 +24,7 @@ function program(name) {
 //   url, token (of the admin), folder (the data folder), output() (what honed printed)
 //   call(method, path, body, headers)   JSON; throws an Error with status and body when refused
 //   upload(name, text)                  the file object
-//   loginLink(), stop(), kill() (-9), start() (again, on the same port and data)
+//   loginLink(), stop(), kill() (-9), start() (again, on the same port and data), restart()
 export async function startHoned({
   args = [],
   trainer = program('tests/fake_trainer'),
@@ -74,6 +74,17 @@ export async function startHoned({
       child.kill('SIGKILL');
       await ended;
     }
+  };
+
+  // An orderly stop and a start; what runs goes on meanwhile.
+  it.restart = async () => {
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    const [code] = await ended;
+    if (code !== 0) {
+      throw new Error(`honed ended with ${code}: ${output.slice(-2000)}`);
+    }
+    await it.start();
   };
 
   // Runs outlive honed by design, so what still runs is cancelled first.
