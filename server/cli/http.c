@@ -278,7 +278,11 @@ static void set_options(struct transfer *t, const char *url, struct curl_slist *
     curl_easy_reset(curl);
     t->http->why[0] = '\0';
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+#if LIBCURL_VERSION_NUM >= 0x075500
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
     (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "hone");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
