@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-const program = join(process.cwd(), process.env.HONE_BUILD ?? 'build/release', 'hone');
+const program = join(process.cwd(), process.env.BUILD || 'build/release', 'hone');
 const token = 'hone_testtoken_0123456789';
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 const job = (fields) => ({ id: 'job-1', object: 'job', state: 'running', stage: 'training', step: 0,
