@@ -118,7 +118,7 @@ test('bad requests are one sentence that names the field', async () => {
     assert.match(said.err, new RegExp(`^hone: [^\\n]*(${field})[^\\n]*\\n$`));
   }
   assert.equal((await hone(['show', 'job-none'])).code, 66);
-  assert.equal((await hone(['cancel', '../v1/me'])).code, 66);
+  assert.equal((await hone(['cancel', '../v1/me'])).code, 64);
 });
 
 test('submit and watch a job to its end; its events, curve, log and checkpoints', async () => {
