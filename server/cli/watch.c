@@ -44,7 +44,7 @@ struct watch {
     int64_t number; /* of the last event seen in this epoch; -1 before the first */
 
     /* What is known of the job; texts are safe to print. */
-    char state[32], stage[32], reason[256], error[512], code[64];
+    char state[32], stage[32], said_stage[32], reason[256], error[512], code[64];
     int64_t step, total_steps, done, total;
     double loss, eval_loss, tokens_per_s, eta_s;
 
@@ -168,10 +168,13 @@ static void take_stage(struct watch *w, const char *stage)
     }
     copy_safe(w->stage, sizeof w->stage, stage);
     w->done = w->total = 0;
-    if (!w->bar.is_terminal && w->stage[0] != '\0' && strcmp(w->stage, "evaluating") != 0 &&
-        strcmp(w->stage, "saving") != 0) {
-        say(w, w->stage);
+    /* Evaluating and saving are short, and their results are lines of their own. */
+    if (w->bar.is_terminal || w->stage[0] == '\0' || strcmp(w->stage, w->said_stage) == 0 ||
+        strcmp(w->stage, "evaluating") == 0 || strcmp(w->stage, "saving") == 0) {
+        return;
     }
+    (void)snprintf(w->said_stage, sizeof w->said_stage, "%s", w->stage);
+    say(w, w->stage);
 }
 
 static void take_job(struct watch *w, const json_t *job)
