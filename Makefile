@@ -130,9 +130,13 @@ web/vendor/uPlot.esm.js: $(PLOTTER)/uPlot.esm.js
 $B/tests/fuzz_%: $O/tests/fuzz_%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/fuzz_main.c.o) \
                  $O/server.a $O/trainer.a $O/kernels.a
 	$(call link,$(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $(LDLIBS))
+COUNTED := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=mmap
 # Tests: one program per file, so that a crash in one hides nothing in another.
 $B/tests/test_%: $O/tests/test_%.c.o $O/server.a $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
+# Calls of Hone's own objects go through the test's counters.
+$B/tests/test_allocation: $O/tests/test_allocation.c.o $O/trainer.a $O/kernels.a
+	$(call link,$(COUNTED) $(LDLIBS))
 $B/tests/test_cli_%: $O/tests/test_cli_%.c.o $O/cli.a $O/trainer.a
 	$(call link,-lcurl -ljansson -lnettle -lm -pthread)
 $B/tests/bench_%: $O/tests/bench_%.c.o $O/trainer.a $O/kernels.a

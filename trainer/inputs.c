@@ -57,6 +57,25 @@ static int count_steps(struct inputs *in, const struct spec *s, struct err *err)
     return 0;
 }
 
+/* A text that does not fill one sample is refused rather than trained on again and again. */
+static int check_length(const struct inputs *in, struct err *err)
+{
+    const int64_t tokens = in->training.end - in->training.begin;
+
+    if (tokens > in->sizes.sequence) {
+        return 0;
+    }
+    if (tokens <= 2) {
+        return FAIL_PARAM(err, ERR_NO_TOKENS, "training_file",
+                          "the training text has only %lld tokens, there is nothing to learn from",
+                          (long long)tokens);
+    }
+    return FAIL_PARAM(err, ERR_NO_TOKENS, "training_file",
+                      "the training text has only %lld tokens, less than one sample with "
+                      "sequence_length %lld: use more text, or a sequence_length of at most %lld",
+                      (long long)tokens, (long long)in->sizes.sequence, (long long)tokens - 1);
+}
+
 static int cut_sets(struct inputs *in, const struct spec *s, struct err *err)
 {
     const bool apart = in->validation_file != NULL;
@@ -70,6 +89,7 @@ static int cut_sets(struct inputs *in, const struct spec *s, struct err *err)
         TRY(data_split(&in->validation, &none, in->validation_file, 0.0, in->sizes.sequence,
                        (uint64_t)s->seed, err));
     }
+    TRY(check_length(in, err));
     return count_steps(in, s, err);
 }
 
