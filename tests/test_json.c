@@ -137,6 +137,7 @@ static void fields_of_the_wrong_type_are_named(void)
     EXPECT(fields_integer(&f, "n", FIELD_REQUIRED, 8, 9, &n, &err) == ERR_BAD_FILE);
     EXPECT(strcmp(err.text, "c.json: n must be an integer from 8 to 9, not 7") == 0);
     EXPECT(strcmp(err.param, "n") == 0);
+    EXPECT(fields_integer(&f, "n", FIELD_REQUIRED, 1, 6, &n, &err) == ERR_BAD_FILE);
     EXPECT(fields_integer(&f, "r", FIELD_REQUIRED, 1, INT64_MAX, &n, &err) == ERR_BAD_FILE);
     EXPECT(strcmp(err.text, "c.json: r must be an integer of at least 1, not 2.5") == 0);
     EXPECT(fields_integer(&f, "huge", FIELD_REQUIRED, 1, INT64_MAX, &n, &err) == ERR_BAD_FILE);

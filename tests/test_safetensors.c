@@ -197,6 +197,8 @@ static const struct {
     {"{" TENSOR("\xED\xA0\x80", "F32", "4", "0", "16") "}", "UTF-8"},
     {"{" TENSOR("\xF4\x90\x80\x80", "F32", "4", "0", "16") "}", "UTF-8"},
     {"{" TENSOR("\xE2\x82", "F32", "4", "0", "16") "}", "UTF-8"},
+    {"{" TENSOR("\xE0\x80\x80", "F32", "4", "0", "16") "}", "UTF-8"},
+    {"{" TENSOR("\xF0\x80\x80\x80", "F32", "4", "0", "16") "}", "UTF-8"},
     {"{\"w", "does not end"},
     {"{\"w\\", "unknown escape"},
     {"{\"w\\u", "four digits"},
@@ -234,27 +236,40 @@ static void refuses_every_cut_of_a_good_file(void)
     }
 }
 
+/* Claim a header of `claimed` bytes; the error must say that the size is the matter. */
+static void expect_no_header(uint64_t claimed)
+{
+    const char *json = "{" WHOLE "}";
+    struct safetensors *st = NULL;
+    struct err err = {0};
+
+    write_parts(claimed, json, strlen(json), DATA);
+    EXPECT(safetensors_open(&st, in_scratch("w.safetensors"), &err) == ERR_BAD_FILE);
+    EXPECT(st == NULL && strstr(err.text, "header should have") != NULL);
+}
+
 static void refuses_a_header_size_that_lies(void)
 {
     static const uint64_t lies[] = {
-        UINT64_MAX,
-        UINT64_C(1) << 63,
-        (UINT64_C(1) << 63) - 1,
-        UINT64_C(100000001),
-        UINT64_MAX - 7,
-        1000,
-        0,
-        1,
-        2,
+        UINT64_MAX,          UINT64_C(1) << 63, (UINT64_C(1) << 63) - 1,
+        UINT64_C(100000001), UINT64_MAX - 7,    1000,
     };
-    const char *json = "{" WHOLE "}";
+    const uint64_t rest = strlen("{" WHOLE "}") + DATA; /* behind the size itself */
+    struct safetensors *st = NULL;
+    struct err err = {0};
 
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
-        struct safetensors *st = NULL;
-        struct err err = {0};
-        write_parts(lies[i], json, strlen(json), DATA);
-        EXPECT(safetensors_open(&st, in_scratch("w.safetensors"), &err) == ERR_BAD_FILE);
-        EXPECT(st == NULL && err.text[0] != '\0');
+        expect_no_header(lies[i]);
+    }
+    for (uint64_t i = 1; i <= 16; i++) {
+        expect_no_header(rest + i);
+    }
+    for (uint64_t i = 0; i <= rest; i++) {
+        const bool is_right = i == rest - DATA;
+        write_parts(i, "{" WHOLE "}", rest - DATA, DATA);
+        EXPECT(safetensors_open(&st, in_scratch("w.safetensors"), &err) ==
+               (is_right ? 0 : ERR_BAD_FILE));
+        safetensors_close(st);
     }
 }
 

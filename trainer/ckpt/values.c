@@ -80,7 +80,7 @@ static uint16_t to_f16(float x)
     /* Adding 0.5 leaves the last bit of the sum at 2^-24, the step of small f16 numbers. */
     const uint32_t small = bits_of(float_of(size) + 0.5F) - (126U << 23);
     const uint32_t half = size > 0x7F800000U    ? nan
-                          : size >= 0x477FF000U ? 0x7C00U /* 65520 and more */
+                          : size >= 0x47800000U ? 0x7C00U /* 2^16 and more */
                           : size < 0x38800000U  ? small   /* below 2^-14    */
                                                 : normal;
     return (uint16_t)(sign | half);
