@@ -104,7 +104,7 @@ static int leftovers(const char *job)
 
     CHECK(io_list_dir(&names, below(job, "checkpoints"), &err) == 0, "%s", err.text);
     for (int i = 0; i < names.count; i++) {
-        n += names.at[i][0] == '.';
+        n += names.at[i]->d_name[0] == '.';
     }
     io_names_fini(&names);
     return n;

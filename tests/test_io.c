@@ -202,7 +202,7 @@ static void makes_folders_and_lists_names(void)
     EXPECT(io_make_dir(in_scratch("made/b"), &err) == ERR_IO);
     EXPECT(io_make_dir(in_scratch("no/parent"), &err) == ERR_IO);
     EXPECT(io_list_dir(&names, in_scratch("made"), &err) == 0 && names.count == 2);
-    EXPECT(strcmp(names.at[0], ".a") == 0 && strcmp(names.at[1], "b") == 0);
+    EXPECT(strcmp(names.at[0]->d_name, ".a") == 0 && strcmp(names.at[1]->d_name, "b") == 0);
     io_names_fini(&names);
     EXPECT(io_list_dir(&names, in_scratch("absent"), &err) == 0 && names.count == 0);
     EXPECT(io_list_dir(&names, in_scratch("made/b"), &err) == ERR_IO && names.count == 0);

@@ -322,67 +322,32 @@ int io_sync_dir(const char *path, struct err *err)
     return rc;
 }
 
-static int by_name(const void *a, const void *b)
+static int is_name(const struct dirent *entry)
 {
-    char *const *x = a, *const *y = b;
-
-    return strcmp(*x, *y);
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-static int add_name(struct io_names *names, const char *name, const char *path, struct err *err)
+/* By bytes, not by the locale as alphasort(3) does. */
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    char **grown = reallocarray(names->at, (size_t)names->count + 1, sizeof *grown);
-
-    if (grown == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory to list %s", path);
-    }
-    names->at = grown;
-    names->at[names->count] = strdup(name);
-    if (names->at[names->count] == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory to list %s", path);
-    }
-    names->count++;
-    return 0;
-}
-
-/* The next entry that is neither "." nor ".."; NULL at the end and on failure. */
-static const char *next_name(DIR *dir, const char *path, int *rc, struct err *err)
-{
-    for (;;) {
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (entry == NULL) {
-            *rc = errno == 0 ? 0 : FAIL(err, ERR_IO, "cannot list %s: %s", path, strerror(errno));
-            return NULL;
-        }
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            return entry->d_name;
-        }
-    }
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 int io_list_dir(struct io_names *out, const char *path, struct err *err)
 {
-    DIR *dir = opendir(path);
-    int rc = 0;
-
     *out = (struct io_names){0};
-    if (dir == NULL && errno == ENOENT) {
+    const int n = scandir(path, &out->at, is_name, by_name);
+    if (n < 0 && errno == ENOENT) {
         return 0;
     }
-    if (dir == NULL) {
+    if (n < 0 && errno == ENOMEM) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory to list %s", path);
+    }
+    if (n < 0) {
         return FAIL(err, ERR_IO, "cannot list %s: %s", path, strerror(errno));
     }
-    for (const char *name = NULL; rc == 0 && (name = next_name(dir, path, &rc, err)) != NULL;) {
-        rc = add_name(out, name, path, err);
-    }
-    (void)closedir(dir);
-    if (rc != 0) {
-        io_names_fini(out);
-    } else if (out->count > 0) {
-        qsort(out->at, (size_t)out->count, sizeof *out->at, by_name);
-    }
-    return rc;
+    out->count = n;
+    return 0;
 }
 
 void io_names_fini(struct io_names *names)
@@ -442,9 +407,13 @@ static int walk_dir(struct walk *w, int dir_fd, int depth)
         (void)close(dir_fd);
         return FAIL(w->err, ERR_IO, "cannot list %s, %d folders deep", w->path, depth);
     }
-    for (const char *name = NULL;
-         rc == 0 && (name = next_name(dir, w->path, &rc, w->err)) != NULL;) {
-        rc = walk_entry(w, dirfd(dir), name, depth);
+    errno = 0;
+    for (const struct dirent *e = readdir(dir); e != NULL && rc == 0; e = readdir(dir)) {
+        rc = is_name(e) ? walk_entry(w, dirfd(dir), e->d_name, depth) : 0;
+        errno = 0;
+    }
+    if (rc == 0 && errno != 0) {
+        rc = FAIL(w->err, ERR_IO, "cannot list %s: %s", w->path, strerror(errno));
     }
     (void)closedir(dir);
     return rc;

@@ -6,6 +6,7 @@
 #ifndef TRAINER_BASE_IO_H
 #define TRAINER_BASE_IO_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,7 +63,7 @@ int io_sync_dir(const char *path, struct err *err);
 /* The names in a folder but "." and "..", sorted; a folder that is not there is empty. On failure
  * *out is empty. Errors: IO, NO_MEMORY. */
 struct io_names {
-    char **at; /* owned */
+    struct dirent **at; /* owned; at[i]->d_name */
     int count;
 };
 

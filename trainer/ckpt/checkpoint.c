@@ -47,7 +47,7 @@ static int read_steps(struct steps *out, const char *jobdir, struct err *err)
     TRY(io_join(path, sizeof path, jobdir, CHECKPOINTS, err));
     TRY(io_list_dir(&names, path, err));
     for (int i = 0; i < names.count && rc == 0; i++) {
-        if (checkpoint_name_kind(names.at[i], &step) == NAME_COMPLETE) {
+        if (checkpoint_name_kind(names.at[i]->d_name, &step) == NAME_COMPLETE) {
             rc = add_step(out, step, err);
         }
     }
@@ -230,7 +230,7 @@ int checkpoint_sweep(const char *jobdir, struct err *err)
         return 0;
     }
     for (int i = 0; i < names.count && rc == 0; i++) {
-        rc = sweep_entry(jobdir, names.at[i], err);
+        rc = sweep_entry(jobdir, names.at[i]->d_name, err);
     }
     io_names_fini(&names);
     TRY(rc);

@@ -99,13 +99,14 @@ static int seal_files(struct checkpoint_save *s, bool verify, struct err *err)
     TRY(io_list_dir(&names, s->partial, err));
     rc = io_open_dir(&dir_fd, s->partial, err);
     for (int i = 0; i < names.count && rc == 0; i++) {
-        if (names.at[i][0] == '.') {
+        if (names.at[i]->d_name[0] == '.') {
             continue;
         }
-        CHECK(manifest_name_is_valid(names.at[i]), "%s in %s", names.at[i], s->partial);
-        rc = io_open_beneath(&fd, dir_fd, names.at[i], err);
+        CHECK(manifest_name_is_valid(names.at[i]->d_name), "%s in %s", names.at[i]->d_name,
+              s->partial);
+        rc = io_open_beneath(&fd, dir_fd, names.at[i]->d_name, err);
         if (rc == 0) {
-            rc = seal_file(s, fd, names.at[i], verify, err);
+            rc = seal_file(s, fd, names.at[i]->d_name, verify, err);
             (void)close(fd);
         }
     }
