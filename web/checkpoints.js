@@ -2,13 +2,14 @@
 import { copyButton, h } from './dom.js';
 import { formatBytes, formatInteger, formatTime } from './strings.js';
 
+const folder = ({ job, step }) => `/v1/jobs/${encodeURIComponent(job)}/checkpoints/${step}/`;
+
 function fileRow(file, checkpoint) {
-  const path = `/v1/jobs/${encodeURIComponent(checkpoint.job)}/checkpoints/${checkpoint.step}/`;
   // Only an address of this server is followed, whatever the reply says.
   const url =
     typeof file.url === 'string' && file.url.startsWith('/v1/')
       ? file.url
-      : path + encodeURIComponent(file.name);
+      : folder(checkpoint) + encodeURIComponent(file.name);
   return h(
     'tr',
     {},
@@ -98,7 +99,13 @@ export class Checkpoints {
       h(
         'p',
         { class: 'hint' },
-        h('span', { t: 'checkpoints.manifest' }),
+        h(
+          'a',
+          { href: `${folder(checkpoint)}manifest.json`, download: 'manifest.json' },
+          'manifest.json',
+        ),
+        ' ',
+        h('span', { t: 'checkpoints.sha256' }),
         ' ',
         hash(checkpoint.sha256),
       ),

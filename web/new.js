@@ -47,7 +47,13 @@ class NewRun {
     this.fields = {};
     this.key = requestKey();
     this.problem = h('p', { class: 'problem', role: 'alert', hidden: true });
-    this.plan = planPanel((error) => this.fields[error.param]?.setProblem(error.message));
+    this.plan = planPanel(
+      (error) => this.fields[error.param]?.setProblem(error.message),
+      (name, value) => {
+        this.fields[name].set(value);
+        this.changed();
+      },
+    );
     this.form = h('form', { class: 'run-form', novalidate: true });
     this.node = h(
       'div',

@@ -2,20 +2,17 @@
 import { post } from './api.js';
 import { h, setText } from './dom.js';
 import { memoryBar } from './memory.js';
-import { formatBytes, formatCount, t } from './strings.js';
+import { formatBytes, formatCount, has, t } from './strings.js';
 
 const PAUSE_MS = 400;
+const MOST_ADVICE = 3;
 
-function sentences(advice) {
-  const list = Array.isArray(advice) ? advice : advice ? [advice] : [];
-  return list
-    .map((item) => (typeof item === 'string' ? item : (item.message ?? item.text ?? '')))
-    .filter(Boolean);
-}
+const fieldWord = (name) => (has(`field.${name}`) ? t(`field.${name}`) : name);
 
 // ask(request or null): show the plan of a request soon; null, or a server that can't tell, shows nothing.
-// onRefused(error) hears of a refusal that names a field.
-export function planPanel(onRefused) {
+// onRefused(error) hears of a refusal that names a field, onChange(field, value) of a change that would make
+// the run fit, when it is chosen.
+export function planPanel(onRefused, onChange) {
   const verdict = h('p', { class: 'verdict', role: 'status' });
   const numbers = h('p');
   const bar = memoryBar();
@@ -41,15 +38,22 @@ export function planPanel(onRefused) {
     }
     verdict.dataset.fits = String(plan.fits !== false);
     setText(verdict, plan.fits === false ? t('plan.does_not_fit') : t('plan.fits'));
-    setText(
-      numbers,
-      t('plan.numbers', {
-        parameters: formatCount(plan.parameters),
-        memory: formatBytes(plan.memory_bytes),
-      }),
+    const key = plan.available_bytes > 0 ? 'plan.of_machine' : 'plan.numbers';
+    const memory = formatBytes(plan.memory_bytes);
+    const machine = formatBytes(plan.available_bytes);
+    setText(numbers, t(key, { parameters: formatCount(plan.parameters), memory, machine }));
+    bar.show(plan.memory, plan.memory_bytes * 10 > plan.available_bytes ? plan.available_bytes : 0);
+    advice.replaceChildren(...(plan.advice ?? []).slice(0, MOST_ADVICE).map(change));
+    advice.hidden = advice.childElementCount === 0;
+  }
+
+  function change({ field, value, memory_bytes: bytes }) {
+    const text = t('plan.change', { field: fieldWord(field), value, memory: formatBytes(bytes) });
+    return h(
+      'li',
+      {},
+      h('button', { type: 'button', onclick: () => onChange(field, value) }, text),
     );
-    bar.show(plan.memory);
-    advice.replaceChildren(...sentences(plan.advice).map((text) => h('li', { dir: 'auto' }, text)));
   }
 
   async function fetchPlan(request) {
