@@ -5,7 +5,7 @@
 #include "tests/golden.h"
 
 /* An engine that generates, with the weights of a golden case. */
-static void decode_open(struct engine *e, const struct golden *g)
+static inline void decode_open(struct engine *e, const struct golden *g)
 {
     struct safetensors_folder *folder = NULL;
     struct err err = {0};
@@ -31,7 +31,7 @@ static const real *decode_feed(struct engine *e, const struct golden *g, int64_t
     return head_logits(&m->head, &c, tensor_slice(here(&c, m->out), n - 1, 1)).data;
 }
 
-static double decode_apart(const real *a, const real *b, int64_t n)
+static inline double decode_apart(const real *a, const real *b, int64_t n)
 {
     double apart = 0.0, most = 0.0;
 
@@ -44,7 +44,7 @@ static double decode_apart(const real *a, const real *b, int64_t n)
 
 /* The first row of batch 0: all at once in training form, against `prefill` tokens at once and the rest
  * one by one through the cache. */
-static void decode_case(const char *name, int64_t prefill, double limit)
+static inline void decode_case(const char *name, int64_t prefill, double limit)
 {
     struct golden g;
     struct engine e;
@@ -75,7 +75,7 @@ static void decode_case(const char *name, int64_t prefill, double limit)
     golden_close(&g);
 }
 
-static void decode_all(double limit)
+static inline void decode_all(double limit)
 {
     for (int i = 0; i < GOLDEN_CASES; i++) {
         decode_case(golden_cases[i], 1, limit);

@@ -40,7 +40,7 @@ struct way {
     double dropout;
 };
 
-static const struct st_tensor *golden_tensor(struct safetensors *st, const char *name)
+static inline const struct st_tensor *golden_tensor(struct safetensors *st, const char *name)
 {
     const struct st_tensor *t = safetensors_find(st, name);
 
@@ -48,7 +48,7 @@ static const struct st_tensor *golden_tensor(struct safetensors *st, const char 
     return t;
 }
 
-static struct safetensors *golden_file(const struct golden *g, const char *name)
+static inline struct safetensors *golden_file(const struct golden *g, const char *name)
 {
     struct safetensors *st = NULL;
     struct err err = {0};
@@ -59,7 +59,7 @@ static struct safetensors *golden_file(const struct golden *g, const char *name)
     return st;
 }
 
-static json_t *golden_json(const struct golden *g, const char *name)
+static inline json_t *golden_json(const struct golden *g, const char *name)
 {
     json_t *out = NULL;
     struct err err = {0};
@@ -71,8 +71,8 @@ static json_t *golden_json(const struct golden *g, const char *name)
 }
 
 /* Documents packed into rows have positions and borders of their own. */
-static void golden_optional(const struct golden *g, struct safetensors *st, const char *name,
-                            struct st_rect rect, int32_t *out)
+static inline void golden_optional(const struct golden *g, struct safetensors *st, const char *name,
+                                   struct st_rect rect, int32_t *out)
 {
     const struct st_tensor *t = safetensors_find(st, name);
     struct err err = {0};
@@ -83,7 +83,7 @@ static void golden_optional(const struct golden *g, struct safetensors *st, cons
 }
 
 /* Batch `n` of the file: input rows, and labels shifted by one (the last of a row is not trained). */
-static int64_t golden_batch(const struct golden *g, struct safetensors *st, int64_t n)
+static inline int64_t golden_batch(const struct golden *g, struct safetensors *st, int64_t n)
 {
     const struct st_tensor *ids = golden_tensor(st, "input_ids");
     const struct st_tensor *labels = golden_tensor(st, "labels");
@@ -109,7 +109,8 @@ static int64_t golden_batch(const struct golden *g, struct safetensors *st, int6
     return trained;
 }
 
-static void golden_open(struct golden *g, const char *name, const char *batches, struct way way)
+static inline void golden_open(struct golden *g, const char *name, const char *batches,
+                               struct way way)
 {
     struct safetensors_folder *folder = NULL;
     struct err err = {0};
@@ -144,15 +145,15 @@ static void golden_open(struct golden *g, const char *name, const char *batches,
     model_round(g->engine.model, g->engine.k, &g->engine.q);
 }
 
-static void golden_close(struct golden *g)
+static inline void golden_close(struct golden *g)
 {
     engine_close(&g->engine);
     free(g->rows.ids);
 }
 
 /* max|mine - theirs| / max|theirs| of a parameter, and the largest |mine|. */
-static double golden_error(const struct golden *g, struct safetensors *st, const struct weight *w,
-                           struct tensor mine, double *most)
+static inline double golden_error(const struct golden *g, struct safetensors *st,
+                                  const struct weight *w, struct tensor mine, double *most)
 {
     const struct param p = param_get(w->id, &g->arch);
     const bool turned = p.transposed;
@@ -178,13 +179,14 @@ static double golden_error(const struct golden *g, struct safetensors *st, const
     return apart / largest;
 }
 
-static bool golden_is_noise(const struct golden *g, const struct weight *w)
+static inline bool golden_is_noise(const struct golden *g, const struct weight *w)
 {
     return g->arch.family == FAMILY_GPT2 && w->id == PARAM_K_B;
 }
 
 /* Every gradient (or, with `weights`, every weight) against a file; the worst error. */
-static double golden_compare(const struct golden *g, const char *file, bool weights, double limit)
+static inline double golden_compare(const struct golden *g, const char *file, bool weights,
+                                    double limit)
 {
     struct safetensors *st = golden_file(g, file);
     double worst = 0.0, most = 0.0;
@@ -206,7 +208,7 @@ static double golden_compare(const struct golden *g, const char *file, bool weig
 }
 
 /* Sum of |weight| changes between now and the file of initial weights: training must move them. */
-static double golden_moved(const struct golden *g)
+static inline double golden_moved(const struct golden *g)
 {
     struct safetensors *st = golden_file(g, "model.safetensors");
     double least = HUGE_VAL, most = 0.0;
@@ -222,7 +224,7 @@ static double golden_moved(const struct golden *g)
 }
 
 /* Ten optimizer steps: loss and norm of each, gradients of the first, weights after the last. */
-static void golden_train(const char *name, struct way way, struct tolerance tol)
+static inline void golden_train(const char *name, struct way way, struct tolerance tol)
 {
     struct golden g;
 
@@ -267,7 +269,7 @@ static void golden_train(const char *name, struct way way, struct tolerance tol)
 }
 
 /* One batch with masked labels, padding, or packed documents: loss over all trained tokens, gradients. */
-static void golden_batch_case(const char *name, struct way way, struct tolerance tol)
+static inline void golden_batch_case(const char *name, struct way way, struct tolerance tol)
 {
     struct golden g;
 

@@ -319,7 +319,7 @@ static int read_llama_like(struct arch *a, const json_t *config, const struct fa
     TRY(read_size(config, "num_key_value_heads", row->G == 0 ? a->H : row->G, WIDTH_MAX, &a->G,
                   err));
     TRY(read_size(config, "head_dim", a->D / a->H, WIDTH_MAX, &a->K, err));
-    if (json_object_get(config, "head_dim") == NULL && a->D % a->H != 0) {
+    if (!json_is_integer(json_object_get(config, "head_dim")) && a->D % a->H != 0) {
         return FAIL(err, ERR_NO_MODEL,
                     "config.json: num_attention_heads %lld does not divide hidden_size %lld",
                     (long long)a->H, (long long)a->D);
@@ -438,7 +438,9 @@ json_t *arch_config(const struct arch *a, const json_t *config, enum dtype type)
     for (int i = 0; out != NULL && i < 2; i++) {
         static const char *const field[2] = {"bos_token_id", "eos_token_id"};
         const int64_t id = i == 0 ? a->bos : a->eos;
-        if (json_object_get(out, field[i]) == NULL && id >= 0) {
+        const json_t *has = json_object_get(out, field[i]);
+        const bool other = json_is_integer(has) && json_integer_value(has) != id;
+        if (id >= 0 && (has == NULL || json_is_null(has) || other)) { /* a list is kept */
             (void)json_object_set_new(out, field[i], json_integer(id));
         }
     }

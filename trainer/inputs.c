@@ -9,7 +9,18 @@
 #include "trainer/base/json.h"
 #include "trainer/ckpt/folder.h"
 
-enum { PREPARED_BYTES = 1 << 16 };
+enum { CONFIG_BYTES = 1 << 20, PREPARED_BYTES = 1 << 16 };
+
+/* generation_config.json is optional; a damaged one is not passed on. */
+static int read_generation(struct inputs *in, const char *dir, struct err *err)
+{
+    char path[IO_PATH_MAX];
+    struct err ignored = {0};
+
+    TRY(io_join(path, sizeof path, dir, "generation_config.json", err));
+    (void)json_parse_file(&in->generation, path, CONFIG_BYTES, &ignored);
+    return 0;
+}
 
 /* The architecture and its config.json; the vocabulary of a new model is the tokenizer's. */
 static int read_arch(struct inputs *in, const struct job_folder *job, struct err *err)
@@ -25,6 +36,7 @@ static int read_arch(struct inputs *in, const struct job_folder *job, struct err
     } else {
         TRY(arch_read_config(&in->config, job->plan.model, err));
         TRY(arch_read(&in->arch, in->config, 0, err));
+        TRY(read_generation(in, job->plan.model, err));
     }
     if (tokens > in->arch.V) {
         return FAIL(err, ERR_NO_MODEL,
@@ -96,6 +108,7 @@ static int cut_sets(struct inputs *in, const struct spec *s, struct err *err)
 void inputs_close(struct inputs *in)
 {
     json_decref(in->config);
+    json_decref(in->generation);
     tokenizer_close(in->tokenizer);
     token_file_close(in->training_file);
     token_file_close(in->validation_file);

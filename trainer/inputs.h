@@ -19,7 +19,8 @@
 
 struct inputs {
     struct arch arch;
-    json_t *config; /* owned; config.json as it was read, or the request's */
+    json_t *config;     /* owned; config.json as it was read, or the request's        */
+    json_t *generation; /* owned; generation_config.json of the model; NULL: it has none */
     struct tokenizer *tokenizer;
     struct token_file *training_file, *validation_file; /* owned; validation may be NULL */
     struct data_set training, validation;               /* validation may be empty       */

@@ -89,10 +89,28 @@ static int rows_new(struct data_rows *rows, int64_t count, struct err *err)
     return 0;
 }
 
+/* Weights of the model that the run starts from. */
+static int load_model(struct run *r, struct err *err)
+{
+    struct safetensors_folder *folder = NULL;
+    const char *first = NULL;
+
+    TRY(safetensors_folder_open(&folder, r->job->plan.model, err));
+    const int rc = state_load_weights(r->engine.model, folder, err);
+    const int64_t unused = rc == 0 ? state_unused(r->engine.model, folder, &first) : 0;
+    if (unused > 0) {
+        events_warning(r->events,
+                       "%lld tensors of the model are not used, %s first: does "
+                       "config.json belong to these weights?",
+                       (long long)unused, first);
+    }
+    safetensors_folder_close(folder);
+    return rc;
+}
+
 /* Weights: of the newest good checkpoint, of the model to start from, or random. */
 static int load(struct run *r, struct err *err)
 {
-    struct safetensors_folder *folder = NULL;
     struct checkpoint from;
     struct err skipped = {0};
 
@@ -104,18 +122,15 @@ static int load(struct run *r, struct err *err)
     if (rc == 0) {
         rc = save_resume(&r->engine, r->job, &r->in, &from, &r->at, err);
         r->saved_step = r->at.step;
-    } else if (rc != ERR_NOT_FOUND) {
-        return rc;
-    } else if (r->spec->config != NULL) {
+    } else if (rc == ERR_NOT_FOUND && r->spec->config != NULL) {
         model_init(r->engine.model, r->engine.k, &r->engine.q, (uint64_t)r->spec->seed);
         return 0;
-    } else {
-        TRY(safetensors_folder_open(&folder, r->job->plan.model, err));
-        rc = state_load_weights(r->engine.model, folder, err);
-        safetensors_folder_close(folder);
+    } else if (rc == ERR_NOT_FOUND) {
+        rc = load_model(r, err);
     }
+    TRY(rc);
     model_round(r->engine.model, r->engine.k, &r->engine.q);
-    return rc;
+    return 0;
 }
 
 static json_t *resolved(const struct run *r)

@@ -30,10 +30,14 @@ static json_t *token_or_null(int64_t id)
     return id >= 0 ? json_integer(id) : json_null();
 }
 
-static json_t *generation_config(const struct arch *a)
+/* The model's own, else the two tokens that generation needs. */
+static json_t *generation_config(const struct inputs *in)
 {
+    if (in->generation != NULL) {
+        return json_incref(in->generation);
+    }
     return json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "bos_token_id",
-                     token_or_null(a->bos), "eos_token_id", token_or_null(a->eos));
+                     token_or_null(in->arch.bos), "eos_token_id", token_or_null(in->arch.eos));
 }
 
 /* Everything that decides which sample comes next, and where the run stands. */
@@ -55,7 +59,7 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
     const char *dir = checkpoint_save_dir(save);
 
     TRY(write_json(dir, "config.json", arch_config(&in->arch, in->config, e->model->d.act), err));
-    TRY(write_json(dir, "generation_config.json", generation_config(&in->arch), err));
+    TRY(write_json(dir, "generation_config.json", generation_config(in), err));
     TRY(tokenizer_save(in->tokenizer, dir, err));
     TRY(state_save(e->model, save, err));
     return write_json(dir, "trainer.json", trainer_json(job, in, at), err);

@@ -103,6 +103,35 @@ int state_load_weights(const struct model *m, const struct safetensors_folder *f
     return 0;
 }
 
+/* Causal masks and rotary frequencies, which old files store; the head of a tied model. */
+static bool is_buffer(const struct model *m, const char *name)
+{
+    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t e = strlen(ends[i]);
+        if (n >= e && strcmp(name + n - e, ends[i]) == 0) {
+            return true;
+        }
+    }
+    return m->d.arch.tied && strcmp(name, "lm_head.weight") == 0;
+}
+
+static bool is_used(const struct model *m, const struct safetensors_folder *f,
+                    const struct st_tensor *t)
+{
+    for (int i = 0; i < m->weight_count; i++) {
+        const struct param p = param_get(m->weights[i].id, &m->d.arch);
+        char name[PARAM_NAME];
+        param_name(name, &p, m->weights[i].layer);
+        if (find(f, name) == t) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Masters only where weights are rounded. */
 static bool has_part(const struct model *m, enum part part)
 {
@@ -142,6 +171,24 @@ static int sharing(const struct model *m, int i)
     const struct param p = param_get(m->weights[i].id, &m->d.arch);
 
     return (int)(p.outputs / p.rows);
+}
+
+int64_t state_unused(const struct model *m, const struct safetensors_folder *f, const char **first)
+{
+    int64_t unused = safetensors_folder_count(f);
+
+    *first = NULL;
+    for (int i = 0; i < m->weight_count; i += sharing(m, i)) {
+        unused--; /* each is there, or loading would have failed */
+    }
+    for (int64_t i = 0; i < safetensors_folder_count(f); i++) {
+        unused -= is_buffer(m, safetensors_folder_at(f, i)->name) ? 1 : 0;
+    }
+    for (int64_t i = 0; unused > 0 && *first == NULL; i++) {
+        const struct st_tensor *t = safetensors_folder_at(f, i);
+        *first = is_buffer(m, t->name) || is_used(m, f, t) ? NULL : t->name;
+    }
+    return unused;
 }
 
 static enum st_dtype file_type(enum dtype type)

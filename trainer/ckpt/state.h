@@ -13,10 +13,13 @@
 #include "trainer/model.h"
 
 /* Read the weights of a Hugging Face folder into the masters (in a model that is not trained: into the
- * weights). Names with or without their "model." or "transformer." prefix are found; tensors that the
- * model has no use for are skipped. Errors: NO_MODEL (a tensor is missing, or of another shape than
+ * weights). Names with or without their "model." or "transformer." prefix are found. Errors: NO_MODEL (a tensor is missing, or of another shape than
  * config.json says), and those of safetensors_read. */
 int state_load_weights(const struct model *m, const struct safetensors_folder *f, struct err *err);
+
+/* Tensors of the folder that the model has no use for, other than buffers that files of these families carry
+ * along; how many, and the name of the first (borrowed from f), NULL when there is none. */
+int64_t state_unused(const struct model *m, const struct safetensors_folder *f, const char **first);
 
 /* Read optimizer.safetensors of a checkpoint folder. Errors: BAD_FILE, IO, NO_MEMORY. */
 int state_load_optimizer(const struct model *m, const char *dir, struct err *err);
