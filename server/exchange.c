@@ -281,6 +281,9 @@ static enum MHD_Result answer(struct exchange *x, bool close)
     if (x->reply.stream != NULL && x->rc == 0) {
         stream_attach(x->reply.stream, x->c);
     }
+    if (close && x->in.has_body) {
+        line_linger(x->line);
+    }
     x->phase = PHASE_ANSWERED;
     x->status =
         send_reply(x->c, &x->reply, x->rc == 0 ? NULL : &x->err, x->id, x->host->app->tls, close);

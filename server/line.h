@@ -26,6 +26,10 @@ void line_body_is_due(struct line *line); /* the head is complete               
 void line_body_moved(struct line *line, int64_t bytes);
 void line_is_ours(struct line *line); /* the request is complete: it is our turn   */
 
+/* The connection is about to be closed although the client still sends: a copy of its socket stays open for
+ * a while and swallows that. Otherwise the reply would be lost with the reset that an unread byte causes. */
+void line_linger(struct line *line);
+
 /* Close the connections that wait for a next request: the server is stopping. */
 void lines_close_idle(struct lines *l);
 

@@ -7,6 +7,10 @@ import { after, before, test } from 'node:test';
 import { startHoned } from '../lib/honed.mjs';
 import { ended, eventsOf, inState, request, until } from '../lib/jobs.mjs';
 
+const TINY = {
+  model_type: 'llama', architectures: ['LlamaForCausalLM'], vocab_size: 320, hidden_size: 32, intermediate_size: 64,
+  num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64,
+};
 let honed = null;
 let file = null;
 let roots = null;
@@ -16,7 +20,7 @@ before(async () => {
   await mkdir(join(roots, 'models/llama/x'), { recursive: true });
   await mkdir(join(roots, 'models/bare'));
   await mkdir(join(roots, 'data/deep'), { recursive: true });
-  await writeFile(join(roots, 'models/llama/x/config.json'), '{"model_type":"llama"}');
+  await writeFile(join(roots, 'models/llama/x/config.json'), JSON.stringify(TINY));
   await writeFile(join(roots, 'models/llama/x/tokenizer.json'), '{}');
   await writeFile(join(roots, 'data/deep/text.txt'), 'some text\n'.repeat(100));
   await writeFile(join(roots, 'data/empty.txt'), '');
