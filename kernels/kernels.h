@@ -13,7 +13,8 @@
  *     double build); gradients of weights, statistics and moments are DTYPE_REAL; rounding to bf16 is
  *     to nearest, ties to even;
  *   - sums are kept in real whatever the element type, in an order that does not depend on the
- *     number of threads, so that a run repeats bit for bit on the same machine;
+ *     number of threads (gemm excepted, whose library may block the depth by it), and that is always
+ *     the same, so that a run repeats bit for bit on the same machine with the same threads;
  *   - a kernel cannot fail: wrong shapes are bugs (CHECK), a lost device ends the rank.
  *
  * Shapes: R rows (tokens of a microbatch, R = B S), D model width, F MLP width, H query heads, G key

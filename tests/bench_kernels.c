@@ -1,6 +1,7 @@
 /* bench_kernels.c - speed of the kernels as ratios to the multiply-add probe taken before and after.
  *
- * usage: bench_kernels [threads [milliseconds per case]]
+ * usage: bench_kernels [threads [milliseconds per case [g|a|r]]]     gemm, attention, rows
+ * One thread is timed by its processor time, several by the clock on the wall.
  * Each line: what, time of one call, rate, ratio to the mean of the two probes (f32 flop/s), and the
  * ratio of the probes to each other: far from 1, the machine changed meanwhile.
  */
@@ -22,7 +23,7 @@ static double now(void)
 {
     struct timespec t;
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    (void)clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

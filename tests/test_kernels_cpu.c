@@ -65,10 +65,11 @@ static void every_operation_is_there(void)
 
 static void the_probe_measures_multiply_adds(void)
 {
-    const double one = kernels_cpu_probe(1, 30);
-
-    EXPECT(one > 1e9 && one < 1e12);
-    EXPECT(kernels_cpu_probe(2, 30) > 0.5 * one);
+    /* A loaded machine may give little, but no machine gives this much to so few threads. */
+    for (int threads = 1; threads <= 2; threads++) {
+        const double rate = kernels_cpu_probe(threads, 30);
+        EXPECT(rate > 1e8 && rate < 1e12 * threads);
+    }
 }
 
 /* Sizes of models from tiny to large in the three forms of a linear layer, where gemm.c asks oneDNN for

@@ -80,12 +80,12 @@ static ALWAYS_INLINE void micro_transpose(vreal r[LANES])
     UNROLL
     for (int round = 1; round < LANES; round *= 2) {
         UNROLL
-        for (int i = 0; i < LANES / 2; i++) {
+        for (int64_t i = 0; i < LANES / 2; i++) {
             t[2 * i] = __builtin_shufflevector(r[i], r[i + LANES / 2], LOWER_HALVES);
             t[2 * i + 1] = __builtin_shufflevector(r[i], r[i + LANES / 2], UPPER_HALVES);
         }
         UNROLL
-        for (int i = 0; i < LANES; i++) {
+        for (int64_t i = 0; i < LANES; i++) {
             r[i] = t[i];
         }
     }
