@@ -53,9 +53,9 @@ static void check_form(struct form f, double tolerance)
     free_all();
 }
 
-static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 3},      {5, 1, 9},
-                                   {7, 13, 17},  {64, 48, 33},   {65, 129, 100},
-                                   {31, 200, 5}, {150, 70, 400}, {13, 33, 777}};
+static const int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 3},      {5, 1, 9},    {7, 13, 17},
+                                   {64, 48, 33},  {65, 129, 100}, {31, 200, 5}, {150, 70, 400},
+                                   {13, 33, 777}, {3, 21, 2100},  {4, 50, 1025}};
 
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 

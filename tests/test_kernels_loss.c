@@ -22,7 +22,7 @@ static struct loss_case loss_case(int64_t R, int64_t V, double size, enum dtype 
                           .scale = 0.37};
 
     for (int64_t r = 0; r < R; r++) {
-        set_at(c.labels, r, r % 5 == 3 ? -100 : (double)(r * 31 % V));
+        set_at(c.labels, r, r % 5 == 3 ? -100 : (double)(r * 1733 % V));
     }
     return c;
 }
@@ -161,6 +161,8 @@ static void slices_of_the_vocabulary_make_the_whole(void)
     for (int64_t r = 0; r < 10; r++) {
         set_at(whole.labels, r, (double)(r * 37 % 350));
     }
+    set_at(whole.labels, 1, 199); /* the last of a slice, and the first of the next */
+    set_at(whole.labels, 2, 200);
     run_loss(&whole);
     for (int64_t i = 0; i < 3; i++) {
         part[i] = loss_case(10, 200, 1, DTYPE_REAL);

@@ -5,6 +5,8 @@
 
 #ifndef HONE_DOUBLE
 
+enum { FEW_ROWS = 16 };
+
 static struct onednn_product product_of(struct tensor c, struct tensor a, enum trans ta,
                                         struct tensor b, enum trans tb, float beta)
 {
@@ -32,11 +34,11 @@ static struct onednn_product product_of(struct tensor c, struct tensor a, enum t
 }
 
 /* Measured on x86-64-v3, -v4 and Zen 5: the BLAS-like function is the faster of the two for f32 (0.80
- * to 0.93 of the multiply-add rate on one thread, matmul 0.74 to 0.90), but with several threads it
- * falls to a third of that where b is transposed (1024 x 3072 x 768). */
+ * to 0.93 of the multiply-add rate on one thread, matmul 0.74 to 0.90; three times faster for one row),
+ * but with several threads it falls to a third of that where b is transposed (1024 x 3072 x 768). */
 static bool prefers_matmul(const struct onednn_product *p)
 {
-    return p->type == DTYPE_BF16 || (p->ta == AS_IS && p->tb == TRANSPOSED);
+    return p->type == DTYPE_BF16 || (p->ta == AS_IS && p->tb == TRANSPOSED && p->M > FEW_ROWS);
 }
 
 void cpu_gemm(struct queue *q, struct tensor c, struct tensor a, enum trans ta, struct tensor b,

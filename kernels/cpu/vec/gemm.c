@@ -16,7 +16,7 @@ enum { TILE_ROWS = 12, TILE_VECTORS = 2 };
 #else
 enum { TILE_ROWS = 4, TILE_VECTORS = 3 };
 #endif
-enum { TILE_COLS = TILE_VECTORS * LANES };
+enum { TILE_COLS = TILE_VECTORS * LANES, FEW_ROWS = 4 };
 
 /* Elements of a workspace's parts; whole cache lines. */
 #define PACKED_B ((int64_t)GEMM_DEPTH * GEMM_COLS)
@@ -157,6 +157,58 @@ static void multiply_block(const struct product *p, const int64_t at[3], int64_t
     }
 }
 
+/* A product of few rows with a transposed b, one new token of some sequences: packing would cost more
+ * than multiplying, so each line of b is read once and meets all rows of a. */
+static bool is_few_rows(const struct product *p)
+{
+    return p->M <= FEW_ROWS && p->a.step == 1 && p->b.step == 1 && p->M * p->K <= PACKED_B;
+}
+
+static real dot(const real *a, const real *b, int64_t n)
+{
+    real sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) {
+        sum += a[i] * b[i];
+    }
+    return sum;
+}
+
+/* Column n of c. rows: a, widened, [M][K]. */
+static void multiply_column(const struct product *p, const real *rows, int64_t n)
+{
+    real tile[TILE], sums[FEW_ROWS] = {0};
+
+    for (int64_t k = 0; k < p->K; k += TILE) {
+        const int64_t here = smaller(TILE, p->K - k);
+        const real *line = tile_read(p->b.t, n * p->b.line + k, here, tile);
+        for (int64_t m = 0; m < p->M; m++) {
+            sums[m] += dot(rows + m * p->K + k, line, here);
+        }
+    }
+    for (int64_t m = 0; m < p->M; m++) {
+        real old[1], *c = tile_open(p->c, m * p->N + n, old);
+        *c = sums[m] + (p->add ? *tile_read(p->c, m * p->N + n, 1, old) : REAL(0.0));
+        tile_close(p->c, m * p->N + n, 1, c);
+    }
+}
+
+static void multiply_few_rows(const struct product *p)
+{
+    real *rows = p->packed_b;
+
+    for (int64_t at = 0; at < p->M * p->K; at += TILE) {
+        const int64_t n = smaller(TILE, p->M * p->K - at);
+        real tile[TILE];
+        memcpy(rows + at, tile_read(p->a.t, at, n, tile), (size_t)n * sizeof(real));
+    }
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t n = 0; n < p->N; n++) {
+        multiply_column(p, rows, n);
+    }
+}
+
 static struct product product_of(const struct queue *q, struct tensor c, struct tensor a,
                                  enum trans ta, struct tensor b, enum trans tb)
 {
@@ -186,6 +238,10 @@ void VEC(gemm_plain)(struct queue *q, struct tensor c, struct tensor a, enum tra
     check_any(b, p.K * p.N);
     if (p.K == 0 && !p.add) {
         memset(c.data, 0, tensor_bytes(c));
+        return;
+    }
+    if (is_few_rows(&p)) {
+        multiply_few_rows(&p);
         return;
     }
     for (int64_t n = 0; n < p.N; n += GEMM_COLS) {
