@@ -40,7 +40,7 @@ struct metrics {
     int64_t step;
     double loss, lr, grad_norm;
     int64_t tokens;      /* trained so far, over all attempts */
-    double tokens_per_s; /* since the last metrics event      */
+    double tokens_per_s; /* since the last metrics event, evaluations and checkpoints not counted */
     double seconds;      /* of training so far, this attempt  */
 };
 void events_metrics(struct events *events, const struct metrics *m);

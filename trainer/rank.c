@@ -32,7 +32,8 @@ struct run {
     int64_t eval_interval, save_interval;
     int64_t saved_step; /* of the newest checkpoint; -1: none  */
     int64_t tokens_logged;
-    double started, logged; /* times of the first step and of the last metrics event */
+    double started; /* time of the first step                                                  */
+    double logged;  /* of the last metrics event, moved on by what was no training since       */
 };
 
 static double now(void)
@@ -234,6 +235,7 @@ static void tell_failed(struct run *r, const struct err *e)
 /* Save, unless the newest checkpoint is of this very step. `must`: failure is the run's failure. */
 static int save(struct run *r, bool must, struct err *err)
 {
+    const double begun = now();
     struct checkpoint saved;
     struct err why = {0};
 
@@ -259,11 +261,13 @@ static int save(struct run *r, bool must, struct err *err)
         }
     }
     events_stage(r->events, STAGE_TRAINING);
+    r->logged += now() - begun;
     return 0;
 }
 
 static void evaluate(struct run *r)
 {
+    const double begun = now();
     struct step_result result;
 
     if (r->in.validation.end <= r->in.validation.begin) {
@@ -274,6 +278,7 @@ static void evaluate(struct run *r)
         events_eval(r->events, r->at.step, result.loss, result.tokens);
     }
     events_stage(r->events, STAGE_TRAINING);
+    r->logged += now() - begun;
 }
 
 static void log_step(struct run *r, const struct step_result *result, double lr)
