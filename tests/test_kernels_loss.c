@@ -89,6 +89,7 @@ static void padding_takes_no_part(void)
 
     c.valid = 1100;
     for (int64_t r = 0; r < c.R; r++) {
+        set_at(c.labels, r, (double)(r * 1733 % c.valid));
         for (int64_t v = c.valid; v < c.V; v++) {
             set_at(c.logits, r * c.V + v, v % 2 == 0 ? 1e6 : (double)NAN);
         }
