@@ -13,6 +13,8 @@ enum { ADDED_BYTES_MAX = 1024 }; /* of one token: bounds the search */
 struct added_token {
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
+    size_t shown_at, shown_n; /* in tokenizer.shown: what it decodes to, its content as the
+                               * normalizer makes it when it is a normalized one */
 };
 
 struct trie_node;

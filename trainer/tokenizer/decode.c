@@ -275,10 +275,16 @@ static int push(struct decoder *d, size_t step, struct fragment f, struct err *e
 
 static int put_token(struct decoder *d, int32_t id, struct err *err)
 {
+    const struct added_token *a = tokenizer_added(d->t, id);
     struct fragment f = {0};
 
-    f.s = tokenizer_token(d->t, id, &f.n);
-    if (f.s == NULL || (d->skip_special && tokenizer_is_special(d->t, id))) {
+    if (a != NULL) {
+        f.s = d->t->shown.at + a->shown_at;
+        f.n = a->shown_n;
+    } else {
+        f.s = vocab_token(&d->t->model.vocab, id, &f.n);
+    }
+    if (f.s == NULL || (d->skip_special && a != NULL && a->special)) {
         return 0;
     }
     if (d->t->joined_by_space && d->tokens++ > 0) {

@@ -232,16 +232,18 @@ static int index_token(struct tokenizer *t, size_t i, struct regex_work *w, stru
 {
     struct piece p = {.at_start = true};
 
-    p.s = vocab_token(&t->added, t->tokens[i].id, &p.n);
-    if (!t->tokens[i].normalized) {
-        return trie_put(&t->raw, p.s, p.n, (int32_t)i, err);
-    }
-    for (size_t k = 0; k < t->normal.count; k++) {
+    struct added_token *a = &t->tokens[i];
+    p.s = vocab_token(&t->added, a->id, &p.n);
+    for (size_t k = 0; a->normalized && k < t->normal.count; k++) {
         TRY(step_rewrite(&t->normal.at[k], w, &p, &made[k % 2], NULL, err));
         p.s = made[k % 2].at;
         p.n = made[k % 2].n;
     }
-    return p.n == 0 ? 0 : trie_put(&t->normalized, p.s, p.n, (int32_t)i, err);
+    a->shown_at = t->shown.n;
+    a->shown_n = p.n;
+    TRY(text_put(&t->shown, p.s, p.n, err));
+    struct trie *trie = a->normalized ? &t->normalized : &t->raw;
+    return p.n == 0 ? 0 : trie_put(trie, p.s, p.n, (int32_t)i, err);
 }
 
 static int load_added(struct tokenizer *t, const json_t *list, struct err *err)

@@ -44,6 +44,7 @@ struct tokenizer {
     struct vocab added;         /* content and id of added tokens */
     struct added_token *tokens; /* owned */
     size_t token_count, token_room;
+    struct text shown;
     struct trie raw, normalized; /* into tokens */
     bool any_lstrip, any_single_word;
 

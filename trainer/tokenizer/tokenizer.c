@@ -335,6 +335,7 @@ void tokenizer_close(struct tokenizer *t)
     bpe_free(&t->model);
     vocab_free(&t->added);
     free(t->tokens);
+    text_free(&t->shown);
     trie_free(&t->raw);
     trie_free(&t->normalized);
     token_list_free(&t->before);
