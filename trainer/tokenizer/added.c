@@ -184,10 +184,13 @@ bool added_next(struct added_search *a, const char *s, size_t n, struct added_ma
             continue;
         }
         if (t->lstrip) {
-            start = spaces_before(s, start, a->covered);
+            start = start > a->covered ? spaces_before(s, start, a->covered) : a->covered;
         }
         if (t->rstrip) {
             end = spaces_after(s, n, end);
+        }
+        if (start >= end) {
+            continue; /* the match before took all of it as white space */
         }
         *m = (struct added_match){.start = start, .end = end, .token = t};
         a->covered = end;

@@ -220,10 +220,24 @@ static int add_token(struct tokenizer *t, const json_t *item, struct err *err)
     return 0;
 }
 
-static int by_id(const void *a, const void *b)
+static int by_id(const void *a, const void *b, void *context)
 {
-    const struct added_token *x = a, *y = b;
-    return (x->id > y->id) - (x->id < y->id);
+    const struct added_token *tokens = context;
+    const int32_t x = tokens[*(const uint32_t *)a].id, y = tokens[*(const uint32_t *)b].id;
+    return (x > y) - (x < y);
+}
+
+static int sort_added(struct tokenizer *t, struct err *err)
+{
+    t->token_order = malloc((t->token_count + 1) * sizeof *t->token_order);
+    if (t->token_order == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for added tokens");
+    }
+    for (size_t i = 0; i < t->token_count; i++) {
+        t->token_order[i] = (uint32_t)i;
+    }
+    qsort_r(t->token_order, t->token_count, sizeof *t->token_order, by_id, t->tokens);
+    return 0;
 }
 
 /* Put a token where the search finds it: as it is, or as the normalizer makes it. */
@@ -264,9 +278,7 @@ static int load_added(struct tokenizer *t, const json_t *list, struct err *err)
     {
         TRY(add_token(t, item, err));
     }
-    if (t->token_count > 0) {
-        qsort(t->tokens, t->token_count, sizeof *t->tokens, by_id);
-    }
+    TRY(sort_added(t, err));
     TRY(regex_work_new(&w, err));
     for (int special = 1; special >= 0; special--) {
         for (size_t i = 0; rc == 0 && i < t->token_count; i++) {
@@ -322,8 +334,13 @@ static int load_parts(struct tokenizer *t, const json_t *root, struct err *err)
 
 int tokenizer_load(struct tokenizer *t, const char *json, size_t bytes, struct err *err)
 {
+    const size_t good = utf8_prefix(json, bytes, NULL);
     json_error_t why;
 
+    if (good < bytes) {
+        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: byte %zu is not UTF-8 (0x%02X)", good + 1,
+                    (unsigned)(unsigned char)json[good]);
+    }
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (root == NULL) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json is not JSON: line %d, byte %d: %s", why.line,

@@ -11,6 +11,11 @@ static const char metaspace[] = "\xE2\x96\x81"; /* U+2581 */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
+/* \w of Rust's regex crate: Alphabetic, Mark, Decimal_Number, Connector_Punctuation, Join_Control. */
+#define RUST_WORD                                                            \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}" \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+
 static int add_step(struct step_list *l, enum step_kind kind, struct step **s, struct err *err)
 {
     if (l->count == STEPS_MAX) {
@@ -245,7 +250,7 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *component, int depth, 
         return add_split(t, "[\\p{P}$+<=>^`|~]", behavior, false, err);
     }
     if (strcmp(type, "Whitespace") == 0) {
-        return add_split(t, "\\w+|[^\\w\\s]+", SPLIT_REMOVED, true, err);
+        return add_split(t, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", SPLIT_REMOVED, true, err);
     }
     if (strcmp(type, "WhitespaceSplit") == 0) {
         return add_split(t, "\\s", SPLIT_REMOVED, false, err);

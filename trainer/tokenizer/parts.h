@@ -44,6 +44,7 @@ struct tokenizer {
     struct vocab added;         /* content and id of added tokens */
     struct added_token *tokens; /* owned */
     size_t token_count, token_room;
+    uint32_t *token_order; /* owned; indices of tokens by rising id */
     struct text shown;
     struct trie raw, normalized; /* into tokens */
     bool any_lstrip, any_single_word;

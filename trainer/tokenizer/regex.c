@@ -51,7 +51,7 @@ static int compile(struct regex *r, const struct text *t, struct err *err)
                     r->shown.at, (const char *)why);
     }
     (void)pcre2_pattern_info(r->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
-    r->looks_behind = behind > 0;
+    r->looks_behind = r->looks_behind || behind > 0;
     /* Without JIT the interpreter does the same, slower. */
     (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     return 0;
@@ -74,7 +74,7 @@ int regex_new(struct regex **out, const char *pattern, size_t bytes, struct err 
     r->shown = text_excerpt(pattern, bytes);
     rc = text_reserve(&rewritten, 1, err); /* an empty pattern needs an address too */
     if (rc == 0) {
-        rc = regex_from_ruby(&rewritten, pattern, bytes, err);
+        rc = regex_from_ruby(&rewritten, &r->looks_behind, pattern, bytes, err);
     }
     if (rc == 0) {
         rc = compile(r, &rewritten, err);

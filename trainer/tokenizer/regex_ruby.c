@@ -1,10 +1,13 @@
 /* regex_ruby.c - rewrite a pattern from Oniguruma's reading (Ruby syntax) to PCRE2's. */
 #include "trainer/tokenizer/regex_ruby.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include <string.h>
 
 /* The sets behind the escapes, as members of a class. Space is Unicode's White_Space; PCRE2's own \s
- * also has U+180E. Word is Alphabetic, Mark, Number, Connector_Punctuation; PCRE2's lacks the marks. */
+ * also has U+180E. Word is Alphabetic, Mark, Decimal_Number, Connector_Punctuation and the fractions and
+ * superscripts of Latin-1; PCRE2's lacks the marks and has all numbers. */
 #define SPACE                                                                          \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}" \
     "\\x{202f}\\x{205f}\\x{3000}"
@@ -12,9 +15,9 @@
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}"   \
     "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}" \
     "\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-#define WORD                                                                                 \
-    "\\p{L}\\p{M}\\p{N}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}" \
-    "\\x{1f170}-\\x{1f189}"
+#define WORD                                                                                   \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}" \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 #define BORDER    "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
 #define NO_BORDER "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
 
@@ -40,9 +43,19 @@ static const struct { const char *name, *known; } properties[] = {
     {"Lowercase_Letter", "Ll"}, {"Titlecase_Letter", "Lt"}, {"Modifier_Letter", "Lm"},
     {"Other_Letter", "Lo"}, {"Decimal_Number", "Nd"}, {"Digit", "Nd"}, {"Letter_Number", "Nl"},
     {"Other_Number", "No"}, {"Alpha", "Alphabetic"}, {"Upper", "Uppercase"}, {"Lower", "Lowercase"},
-    {"Space", "White_Space"},
+    {"Space", "White_Space"}, {"Any", "Any"}, {"Alphabetic", "Alphabetic"},
+    {"Uppercase", "Uppercase"}, {"Lowercase", "Lowercase"}, {"White_Space", "White_Space"},
+    {"Emoji", "Emoji"}, {"Extended_Pictographic", "Extended_Pictographic"},
+    {"Ideographic", "Ideographic"}, {"Math", "Math"}, {"ASCII", "ASCII"},
 };
 /* clang-format on */
+
+/* From 10.40 on, \p{Han} is a script with its extensions unless it says otherwise. */
+#if PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40
+static const char script_prefix[] = "sc:";
+#else
+static const char script_prefix[] = "";
+#endif
 
 enum { GROUPS_MAX = 250 }; /* PCRE2's own limit of nesting */
 
@@ -53,6 +66,7 @@ struct rewriter {
     size_t atom;               /* where in out the last atom starts, for quantifiers */
     size_t groups[GROUPS_MAX]; /* where the open groups start */
     int depth;
+    bool starts; /* it asks where the text or a line starts */
     struct err *err;
 };
 
@@ -108,6 +122,9 @@ static int rewrite_property(struct rewriter *w)
             TRY(put(w, properties[k].known));
             return copy(w, 1);
         }
+    }
+    if (left > 2 && script_prefix[0] != '\0') {
+        TRY(put(w, script_prefix));
     }
     return copy(w, left + 1);
 }
@@ -273,7 +290,8 @@ static int rewrite_interval(struct rewriter *w)
     return put(w, ")");
 }
 
-int regex_from_ruby(struct text *out, const char *pattern, size_t bytes, struct err *err)
+int regex_from_ruby(struct text *out, bool *asks_start, const char *pattern, size_t bytes,
+                    struct err *err)
 {
     struct rewriter w = {.s = pattern, .n = bytes, .out = out, .err = err};
 
@@ -294,6 +312,7 @@ int regex_from_ruby(struct text *out, const char *pattern, size_t bytes, struct 
             continue;
         }
         w.atom = start;
+        w.starts = w.starts || c == '^' || at(&w, "\\A") || at(&w, "\\G");
         if (c == '\\') {
             TRY(rewrite_escape(&w, false));
         } else if (c == '[') {
@@ -304,5 +323,6 @@ int regex_from_ruby(struct text *out, const char *pattern, size_t bytes, struct 
             TRY(copy(&w, character(&w, w.i)));
         }
     }
+    *asks_start = w.starts;
     return 0;
 }

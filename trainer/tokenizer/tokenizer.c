@@ -47,13 +47,14 @@ const struct added_token *tokenizer_added(const struct tokenizer *t, int32_t id)
 
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
-        if (t->tokens[mid].id < id) {
+        if (t->tokens[t->token_order[mid]].id < id) {
             low = mid + 1;
         } else {
             high = mid;
         }
     }
-    return low < t->token_count && t->tokens[low].id == id ? &t->tokens[low] : NULL;
+    const struct added_token *a = low < t->token_count ? &t->tokens[t->token_order[low]] : NULL;
+    return a != NULL && a->id == id ? a : NULL;
 }
 
 /* The id of a special token in tokenizer_config.json or special_tokens_map.json: a string, or an object with
@@ -335,6 +336,7 @@ void tokenizer_close(struct tokenizer *t)
     bpe_free(&t->model);
     vocab_free(&t->added);
     free(t->tokens);
+    free(t->token_order);
     text_free(&t->shown);
     trie_free(&t->raw);
     trie_free(&t->normalized);
