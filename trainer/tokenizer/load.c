@@ -88,7 +88,7 @@ static int load_optional_string(const json_t *object, const char *key, struct te
     return text_put(out, json_string_value(v), json_string_length(v), err);
 }
 
-static int load_vocab(struct bpe *m, const json_t *vocab, struct err *err)
+static int load_vocab(struct bpe *m, json_t *vocab, struct err *err)
 {
     const char *token;
     json_t *id;
@@ -96,23 +96,15 @@ static int load_vocab(struct bpe *m, const json_t *vocab, struct err *err)
     if (!json_is_object(vocab)) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no object 'vocab'");
     }
-    /* The iteration macro takes a pointer to a mutable object but changes nothing. */
-    json_t *object = json_incref((json_t *)(uintptr_t)vocab);
-    int rc = 0;
-    json_object_foreach(object, token, id)
+    json_object_foreach(vocab, token, id)
     {
         if (!json_is_integer(id)) {
-            rc = FAIL(err, ERR_BAD_FILE, "tokenizer.json: the id of token '%s' is not an integer",
-                      text_excerpt(token, strlen(token)).at);
-        } else {
-            rc = vocab_put(&m->vocab, token, strlen(token), json_integer_value(id), err);
+            return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the id of token '%s' is not an integer",
+                        text_excerpt(token, strlen(token)).at);
         }
-        if (rc != 0) {
-            break;
-        }
+        TRY(vocab_put(&m->vocab, token, strlen(token), json_integer_value(id), err));
     }
-    json_decref(object);
-    return rc;
+    return 0;
 }
 
 static int load_merge(struct bpe *m, const json_t *merge, size_t i, struct err *err)
