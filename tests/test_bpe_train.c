@@ -79,19 +79,23 @@ static void stops_when_no_pair_occurs_twice(void)
 static void check_against_counting(const char *const words[], const int times[], int count)
 {
     int ids[16][64], lengths[16];
-    char text[4096] = "";
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
     struct tokenizer *t;
 
     for (int w = 0; w < count; w++) {
         for (int k = 0; k < times[w]; k++) {
-            (void)strcat(strcat(text, words[w]), "\n");
+            (void)fprintf(f, "%s\n", words[w]);
         }
         lengths[w] = (int)strlen(words[w]);
         for (int i = 0; i < lengths[w]; i++) {
             ids[w][i] = words[w][i] - '!';
         }
     }
+    (void)fclose(f);
     t = train(write_text(text), 290, BPE_PATTERN_GPT2);
+    free(text);
     for (int made = 256; made < 256 + (int)tokenizer_size(t) - 257; made++) {
         static int counts[300][300];
         int a = 0, b = 0;
@@ -174,11 +178,11 @@ static void what_is_saved_loads_with_the_same_hash_and_ids(void)
 
     for (int pattern = BPE_PATTERN_GPT4; pattern <= BPE_PATTERN_GPT2; pattern++) {
         struct tokenizer *a = train(write_text(text), 320, (enum bpe_pattern)pattern), *b;
-        struct encoder *ea, *eb;
+        struct encoder *ea = NULL, *eb = NULL;
         struct token_list x = {0}, y = {0};
         struct err err = {0};
-        char *back;
-        size_t n;
+        char *back = NULL;
+        size_t n = 0;
         EXPECT(tokenizer_save(a, folder, &err) == 0);
         EXPECT(tokenizer_open(&b, folder, &err) == 0);
         EXPECT(strcmp(tokenizer_hash(a), tokenizer_hash(b)) == 0);

@@ -149,15 +149,16 @@ static void refuses_every_beginning_of_a_file(void)
 
 static char *repeat(const char *head, const char *part, size_t times, const char *tail, size_t *n)
 {
-    const size_t h = strlen(head), p = strlen(part), t = strlen(tail);
-    char *s = malloc(h + p * times + t + 1);
+    char *s = NULL;
+    FILE *f = open_memstream(&s, n);
 
-    memcpy(s, head, h);
+    CHECK(f != NULL, "no memory");
+    (void)fputs(head, f);
     for (size_t i = 0; i < times; i++) {
-        memcpy(s + h + i * p, part, p);
+        (void)fputs(part, f);
     }
-    memcpy(s + h + p * times, tail, t + 1);
-    *n = h + p * times + t;
+    (void)fputs(tail, f);
+    CHECK(fclose(f) == 0, "no memory");
     return s;
 }
 
@@ -187,16 +188,15 @@ static void nesting_and_length_are_bounded(void)
         free(json);
     }
     /* Sequences in Sequences, as many as are written out. */
-    char json[8192] = "{\"model\":" MODEL ",\"normalizer\":";
-    for (int i = 0; i < 20; i++) {
-        (void)strcat(json, "{\"type\":\"Sequence\",\"normalizers\":[");
-    }
-    (void)strcat(json, "{\"type\":\"NFC\"}");
-    for (int i = 0; i < 20; i++) {
-        (void)strcat(json, "]}");
-    }
-    (void)strcat(json, "}");
-    refuses(json, strlen(json), "nested more than 16 deep");
+    size_t n;
+    char *inner =
+        repeat("", "{\"type\":\"Sequence\",\"normalizers\":[", 20, "{\"type\":\"NFC\"}", &n);
+    char *whole = repeat(inner, "]}", 20, "}", &n);
+    char *json = repeat("{\"model\":" MODEL ",\"normalizer\":", whole, 1, "", &n);
+    refuses(json, n, "nested more than 16 deep");
+    free(inner);
+    free(whole);
+    free(json);
 }
 
 static int encode(const char *json, const char *text, size_t n, struct token_list *out,

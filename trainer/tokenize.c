@@ -10,6 +10,7 @@
 #include "trainer/base/io.h"
 #include "trainer/commands.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/utf8.h"
 
 static const char usage[] =
     "usage: hone-train tokenize TOKENIZER [options] FILE|-\n"
@@ -34,28 +35,24 @@ struct choices {
     enum bpe_pattern pattern;
 };
 
-static int read_stdin(char **out, size_t *bytes, struct err *err)
+static int read_stdin(struct text *out, struct err *err)
 {
-    size_t room = 1 << 16;
+    while (!feof(stdin)) {
+        TRY(text_reserve(out, 1 << 16, err));
+        out->n += fread(out->at + out->n, 1, 1 << 16, stdin);
+        if (ferror(stdin) || out->n > INPUT_BYTES_MAX) {
+            return FAIL(err, ERR_IO, "standard input is too long or can't be read");
+        }
+    }
+    return 0;
+}
 
-    *bytes = 0;
-    *out = malloc(room);
-    while (*out != NULL) {
-        *bytes += fread(*out + *bytes, 1, room - *bytes, stdin);
-        if (*bytes < room || room >= INPUT_BYTES_MAX) {
-            break;
-        }
-        room *= 2;
-        char *more = realloc(*out, room);
-        if (more == NULL) {
-            free(*out);
-        }
-        *out = more;
+static int read_input(struct text *out, const char *file, struct err *err)
+{
+    if (strcmp(file, "-") == 0) {
+        return read_stdin(out, err);
     }
-    if (*out == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory for the input");
-    }
-    return feof(stdin) ? 0 : FAIL(err, ERR_IO, "standard input is too long or can't be read");
+    return io_read_file(&out->at, &out->n, file, INPUT_BYTES_MAX, err);
 }
 
 static int print_ids(const struct tokenizer *t, const struct choices *c, const char *text,
@@ -127,17 +124,15 @@ static int tokenize(const struct choices *c, const char *tokenizer, const char *
                     struct err *err)
 {
     struct tokenizer *t;
-    char *text = NULL;
-    size_t bytes;
+    struct text text = {0};
 
     TRY(tokenizer_open(&t, tokenizer, err));
-    int rc = strcmp(file, "-") == 0 ? read_stdin(&text, &bytes, err)
-                                    : io_read_file(&text, &bytes, file, INPUT_BYTES_MAX, err);
+    int rc = read_input(&text, file, err);
     if (rc == 0) {
-        rc = c->action == ACTION_DECODE ? print_text(t, c, text, bytes, err)
-                                        : print_ids(t, c, text, bytes, err);
+        rc = c->action == ACTION_DECODE ? print_text(t, c, text.at, text.n, err)
+                                        : print_ids(t, c, text.at, text.n, err);
     }
-    free(text);
+    text_free(&text);
     tokenizer_close(t);
     if (rc == 0 && fflush(stdout) != 0) {
         const int number = errno;

@@ -110,7 +110,7 @@ static int finish(struct writer *w, const char *name, struct err *err)
         return FAIL(err, ERR_NO_TOKENS, "%s has %lld tokens: a sample takes at least 2", name,
                     (long long)w->header.tokens);
     }
-    if (w->header.documents == 0 || w->ends[w->header.documents - 1] != w->header.tokens) {
+    if (w->ends == NULL || w->ends[w->header.documents - 1] != w->header.tokens) {
         TRY(end_document(w, err));
     }
     while (w->filled % sizeof *w->ends != 0) { /* a block is a multiple of that */

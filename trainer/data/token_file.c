@@ -130,8 +130,7 @@ void token_file_close(struct token_file *f)
         return;
     }
     if (f->map != NULL) {
-        /* munmap takes a mutable pointer to what is a read-only map. */
-        (void)munmap((void *)(uintptr_t)f->map, f->map_bytes);
+        (void)munmap(f->map, f->map_bytes);
     }
     free(f->path);
     free(f);

@@ -34,8 +34,8 @@ static inline uint64_t token_file_tail(const struct token_file_header *h)
 
 struct token_file {
     struct token_file_header header;
-    char *path;      /* owned */
-    const void *map; /* owned */
+    char *path; /* owned */
+    void *map;  /* owned, read-only */
     size_t map_bytes;
     const uint16_t *u16; /* one of them; in the map */
     const uint32_t *u32;

@@ -28,8 +28,9 @@ static int new_node(struct trie *t, unsigned char byte, uint32_t *out, struct er
 {
     if (t->count == t->room) {
         const size_t room = t->room == 0 ? 64 : t->room * 2;
-        struct trie_node *nodes = realloc(t->nodes, room * sizeof *nodes);
-        if (nodes == NULL || room > UINT32_MAX) {
+        struct trie_node *nodes =
+            room > UINT32_MAX ? NULL : realloc(t->nodes, room * sizeof *nodes);
+        if (nodes == NULL) {
             return FAIL(err, ERR_NO_MEMORY, "no memory for added tokens");
         }
         t->nodes = nodes;

@@ -377,11 +377,9 @@ struct character {
 
 static struct character character_at(const struct bpe *m, const char *s)
 {
-    struct character x;
+    struct character x = {.c = (unsigned char)s[0], .n = 1};
 
     if (m->bytes) {
-        x.c = (unsigned char)s[0];
-        x.n = 1;
         x.known = m->byte_tokens[x.c] >= 0;
     } else {
         x.n = utf8_get(s, &x.c);

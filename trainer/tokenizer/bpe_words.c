@@ -1,7 +1,6 @@
 /* bpe_words.c - the words of a text and how often each occurs, for learning a BPE. */
 #include "trainer/tokenizer/bpe_words.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/tokenizer/regex.h"
@@ -29,24 +28,18 @@ static int grow(struct bpe_words *w, struct err *err)
     if (room > UINT32_MAX / 4) {
         return FAIL(err, ERR_NO_MEMORY, "the text has more than %zu different words", w->count);
     }
-    struct word_place *words = realloc(w->words, room * sizeof *words);
-    if (words != NULL) {
-        w->words = words;
-        w->room = room;
-    }
-    uint32_t *slots = calloc(room * 2, sizeof *slots);
-    if (words == NULL || slots == NULL) {
-        free(slots);
-        return FAIL(err, ERR_NO_MEMORY, "no memory for %zu words", room);
-    }
+    TRY(text_reserve(&w->places, room * sizeof *w->words, err));
+    w->words = (void *)w->places.at;
+    w->room = room;
+    TRY(text_reserve(&w->table, room * 2 * sizeof *w->slots, err));
+    memset(w->table.at, 0, room * 2 * sizeof *w->slots);
+    w->slots = (void *)w->table.at;
     if (w->slot_count == 0) {
         w->seed = hash_seed();
     }
-    free(w->slots);
-    w->slots = slots;
     w->slot_count = room * 2;
     for (size_t i = 0; i < w->count; i++) {
-        *slot_of(w, w->pool.at + words[i].at, words[i].n) = (uint32_t)(i + 1);
+        *slot_of(w, w->pool.at + w->words[i].at, w->words[i].n) = (uint32_t)(i + 1);
     }
     return 0;
 }
@@ -80,11 +73,11 @@ struct counter {
 /* Count the words of a stretch of text; `open`: more of it follows. *used is how much was counted. */
 static int count_stretch(struct counter *c, const char *s, size_t n, bool open, size_t *used)
 {
+    const struct regex_text text = {.s = s, .n = n, .open = open};
     size_t done = 0, start, end;
 
     while (done < n) {
-        const enum regex_found f =
-            regex_find(c->regex, c->work, s, n, done, open, &start, &end, c->err);
+        const enum regex_found f = regex_find(c->regex, c->work, &text, done, &start, &end, c->err);
         if (f == REGEX_FAILED) {
             return (int)c->err->code;
         }
@@ -108,7 +101,7 @@ static int count_text(struct counter *c, const char *s, size_t n, bool last, con
                       size_t *used)
 {
     const size_t special_n = strlen(special);
-    size_t done = 0, part;
+    size_t done = 0, part = 0;
 
     for (;;) {
         const char *at = memmem(s + done, n - done, special, special_n);
@@ -168,8 +161,8 @@ int bpe_words_read(struct bpe_words *w, const char *path, const char *pattern, c
 
 void bpe_words_free(struct bpe_words *w)
 {
-    free(w->words);
-    free(w->slots);
+    text_free(&w->places);
+    text_free(&w->table);
     text_free(&w->pool);
     *w = (struct bpe_words){0};
 }

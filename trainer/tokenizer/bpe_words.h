@@ -12,10 +12,11 @@ struct word_place {
 
 /* {0} is the empty set. Words are in the order in which they first occur. */
 struct bpe_words {
-    struct word_place *words; /* owned */
+    struct word_place *words; /* in places */
     size_t count, room;
-    uint32_t *slots; /* owned; open addressing, index + 1, 0 is free */
+    uint32_t *slots; /* open addressing, index + 1, 0 is free */
     size_t slot_count;
+    struct text places, table; /* the memory of words and slots */
     uint64_t seed;
     struct text pool;
 };

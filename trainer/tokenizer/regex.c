@@ -133,16 +133,18 @@ void regex_work_free(struct regex_work *w)
     }
 }
 
-enum regex_found regex_find(const struct regex *r, struct regex_work *w, const char *text, size_t n,
-                            size_t from, bool open, size_t *start, size_t *end, struct err *err)
+enum regex_found regex_find(const struct regex *r, struct regex_work *w,
+                            const struct regex_text *text, size_t from, size_t *start, size_t *end,
+                            struct err *err)
 {
-    const size_t steps = STEPS_MIN + STEPS_PER_BYTE * (n - from);
-    const uint32_t options = PCRE2_NO_UTF_CHECK | (open ? PCRE2_PARTIAL_HARD : 0U);
+    const size_t steps = STEPS_MIN + STEPS_PER_BYTE * (text->n - from);
+    const uint32_t options = PCRE2_NO_UTF_CHECK | (text->open ? PCRE2_PARTIAL_HARD : 0U);
+    const PCRE2_SPTR subject = (PCRE2_SPTR)text->s;
 
     (void)pcre2_set_match_limit(w->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-    int rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, options, w->found, w->limits);
+    int rc = pcre2_match(r->code, subject, text->n, from, options, w->found, w->limits);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-        rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, options | PCRE2_NO_JIT, w->found,
+        rc = pcre2_match(r->code, subject, text->n, from, options | PCRE2_NO_JIT, w->found,
                          w->limits);
     }
     if (rc == PCRE2_ERROR_NOMATCH) {

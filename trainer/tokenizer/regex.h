@@ -34,8 +34,16 @@ enum regex_found {
     REGEX_FAILED,  /* the limit of steps was reached, or no memory: err is set (BAD_FILE)     */
 };
 
-/* The first match at or after `from` in text[0..n), valid UTF-8. `open`: more text follows n. */
-enum regex_found regex_find(const struct regex *r, struct regex_work *w, const char *text, size_t n,
-                            size_t from, bool open, size_t *start, size_t *end, struct err *err);
+/* A text to search, valid UTF-8. */
+struct regex_text {
+    const char *s;
+    size_t n;
+    bool open; /* more text follows */
+};
+
+/* The first match at or after `from`. */
+enum regex_found regex_find(const struct regex *r, struct regex_work *w,
+                            const struct regex_text *text, size_t from, size_t *start, size_t *end,
+                            struct err *err);
 
 #endif

@@ -292,10 +292,12 @@ static enum regex_found find_literal(const struct step *s, const struct piece *p
 enum regex_found step_find(const struct step *s, struct regex_work *w, const struct piece *p,
                            size_t *from, size_t *last, size_t *start, size_t *end, struct err *err)
 {
+    const struct regex_text text = {.s = p->s, .n = p->n, .open = p->open};
+
     while (*from <= p->n) {
-        const enum regex_found f =
-            s->regex == NULL ? find_literal(s, p, *from, start, end)
-                             : regex_find(s->regex, w, p->s, p->n, *from, p->open, start, end, err);
+        const enum regex_found f = s->regex == NULL
+                                       ? find_literal(s, p, *from, start, end)
+                                       : regex_find(s->regex, w, &text, *from, start, end, err);
         if (f != REGEX_MATCH) {
             return f;
         }

@@ -9,7 +9,7 @@ uint64_t hash_seed(void)
 {
     uint64_t seed = 0;
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
-        seed = (uint64_t)(uintptr_t)&seed;
+        seed = 0x9E3779B97F4A7C15U; /* early at boot: a known one is better than none */
     }
     return seed;
 }
