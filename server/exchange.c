@@ -99,6 +99,24 @@ static void find_peer(struct exchange *x)
     }
 }
 
+/* The proxy says for whom it asks: the last name of the list is its own word, the others are hearsay. */
+static void find_peer_behind_proxy(struct exchange *x)
+{
+    const char *list = request_header(&x->rq, "X-Forwarded-For");
+    struct in6_addr address;
+    char name[PEER] = "";
+
+    if (list == NULL) {
+        return;
+    }
+    const char *comma = strrchr(list, ',');
+    (void)snprintf(name, sizeof name, "%s",
+                   comma == NULL ? list : comma + 1 + strspn(comma + 1, " \t"));
+    if (inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1) {
+        memcpy(x->peer, name, sizeof name);
+    }
+}
+
 static int read_identity(sqlite3 *db, void *argument, struct err *err)
 {
     struct exchange *x = argument;
@@ -195,6 +213,9 @@ static int take_head(struct exchange *x, const char *method, const char *version
                              .who = &x->who,
                              .peer = x->peer};
     find_peer(x);
+    if (x->host->app->settings->behind_proxy) {
+        find_peer_behind_proxy(x);
+    }
     TRY(gate_check(&x->in, &head, x->host->hosts, err));
     x->is_head = x->in.method == METHOD_HEAD;
     TRY(find_route(x, err));

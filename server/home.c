@@ -130,6 +130,14 @@ int home_write(const struct settings *s, const char *name, const char *text, str
     return io_write_file(path, text, strlen(text), err);
 }
 
+void home_remove(const struct settings *s, const char *name)
+{
+    char path[HOME_PATH];
+
+    (void)snprintf(path, sizeof path, "%s/%s", s->data, name);
+    (void)unlink(path); /* not there: as wanted */
+}
+
 /* The first of the places that exists goes to out. */
 static void find_near(char out[SETTING_TEXT], const char *here, const char *const *places)
 {

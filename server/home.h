@@ -20,6 +20,9 @@ int home_lock(const struct settings *s, struct err *err);
 /* Write a small file of the folder, mode 0600. Errors: IO, DISK_FULL. */
 int home_write(const struct settings *s, const char *name, const char *text, struct err *err);
 
+/* Remove a small file of the folder if it is there. */
+void home_remove(const struct settings *s, const char *name);
+
 /* Complete trainer and web of the settings, by looking around the running program. */
 int home_find_programs(struct settings *s, struct err *err);
 

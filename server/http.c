@@ -88,7 +88,10 @@ __attribute__((format(printf, 2, 0))) static void log_library(void *cls, const c
     (void)cls;
     (void)vsnprintf(text, sizeof text, fmt, ap);
     text[strcspn(text, "\n")] = '\0';
-    log_line("microhttpd: %s", text);
+    if (strncmp(text, "Failed to send", 14) !=
+        0) { /* a client that left: the usual end of a stream */
+        log_line("microhttpd: %s", text);
+    }
 }
 
 static void list_hosts(struct http *h, const struct settings *s)

@@ -89,15 +89,6 @@ void roots_close(struct roots *r)
     free(r);
 }
 
-/* Open for looking only; links must stay beneath. */
-static int open_path(int root_fd, const char *relative)
-{
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-                                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-
-    return (int)syscall(SYS_openat2, root_fd, relative, &how, sizeof how);
-}
-
 /* The path behind an open descriptor. */
 static bool path_of(int fd, char path[ROOT_PATH])
 {
@@ -107,6 +98,33 @@ static bool path_of(int fd, char path[ROOT_PATH])
     const ssize_t n = readlink(link, path, ROOT_PATH - 1);
     path[n < 0 ? 0 : n] = '\0';
     return n > 0 && n < ROOT_PATH - 1;
+}
+
+/* Without openat2 (kernels before 5.6, some sandboxes): open, and see where that led. */
+static int open_and_look(int root_fd, const char *relative)
+{
+    char root[ROOT_PATH], path[ROOT_PATH];
+    const int fd = relative[0] == '/' ? -1 : openat(root_fd, relative, O_PATH | O_CLOEXEC);
+
+    if (fd < 0 || !path_of(root_fd, root) || !path_of(fd, path)) {
+        return fd;
+    }
+    const size_t size = strlen(root);
+    if (strncmp(path, root, size) == 0 && (path[size] == '/' || path[size] == '\0')) {
+        return fd;
+    }
+    (void)close(fd);
+    return -1;
+}
+
+/* Open for looking only; links must stay beneath. */
+static int open_path(int root_fd, const char *relative)
+{
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    const int fd = (int)syscall(SYS_openat2, root_fd, relative, &how, sizeof how);
+
+    return fd < 0 && errno == ENOSYS ? open_and_look(root_fd, relative) : fd;
 }
 
 int roots_find(const struct roots *r, enum root_kind kind, const char *name, char path[ROOT_PATH],

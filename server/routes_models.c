@@ -9,65 +9,89 @@
 
 enum { MODELS_OF_RUNS = 200 };
 
+/* The rows of a user's checkpoints. */
 struct model_order {
-    const struct request *rq;
-    json_t *out;
+    int64_t user_id;
+    json_t *rows; /* owned by the caller */
 };
 
-static int add_checkpoint(const struct model_order *o, sqlite3_stmt *q, struct err *err)
-{
-    char dir[SETTING_TEXT + 64], path[SETTING_TEXT + 256];
-    struct err gone = {0};
-    int fd = -1;
-
-    job_dir(dir, sizeof dir, o->rq->app->settings, db_text(q, 0));
-    (void)snprintf(path, sizeof path, "%s/%s", dir, db_text(q, 2));
-    if (io_open_dir(&fd, path, &gone) != 0) {
-        return 0; /* deleted just now */
-    }
-    json_t *model = json_pack(
-        "{s:o, s:s, s:I, s:s}", "id",
-        json_sprintf("%s:%lld", db_text(q, 0), (long long)sqlite3_column_int64(q, 1)), "object",
-        "model", "created", (json_int_t)sqlite3_column_int64(q, 3), "owned_by", db_text(q, 4));
-    int rc = model != NULL && json_array_append_new(o->out, model) == 0
-                 ? model_describe(fd, model, err)
-                 : FAIL(err, ERR_NO_MEMORY, "no memory for a model");
-    (void)close(fd);
-    return rc;
-}
-
-/* Checkpoints of the user's own runs, the newest first. */
+/* The newest first. */
 static int list_checkpoints(sqlite3 *db, void *argument, struct err *err)
 {
-    const struct model_order *o = argument;
+    struct model_order *o = argument;
     sqlite3_stmt *q = NULL;
     bool row = true;
 
     TRY(db_query(&q, db, err,
-                 "SELECT j.id, c.step, c.dir, c.created_at, u.name FROM checkpoints c"
-                 " JOIN jobs j ON j.seq=c.job_seq JOIN users u ON u.id=j.user_id"
+                 "SELECT j.id||':'||c.step AS id, j.id AS job, c.dir, c.created_at, u.name AS owner"
+                 " FROM checkpoints c JOIN jobs j ON j.seq=c.job_seq JOIN users u ON u.id=j.user_id"
                  " WHERE j.user_id=? ORDER BY j.seq DESC, c.step DESC LIMIT ?",
-                 "ii", o->rq->who->user_id, (int64_t)MODELS_OF_RUNS));
+                 "ii", o->user_id, (int64_t)MODELS_OF_RUNS));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row) {
-        rc = add_checkpoint(o, q, err);
+        if (json_array_append_new(o->rows, db_row_json(q)) != 0) {
+            rc = FAIL(err, ERR_NO_MEMORY, "no memory for the list");
+        }
         rc = rc != 0 ? rc : db_next(q, &row, err);
     }
     sqlite3_finalize(q);
     return rc;
 }
 
+static const char *text_of(const json_t *row, const char *key)
+{
+    return json_string_value(json_object_get(row, key));
+}
+
+static int add_model(const struct app *app, const json_t *row, json_t *out, struct err *err)
+{
+    char dir[SETTING_TEXT + 64], path[SETTING_TEXT + 256];
+    struct err gone = {0};
+    int fd = -1;
+
+    job_dir(dir, sizeof dir, app->settings, text_of(row, "job"));
+    (void)snprintf(path, sizeof path, "%s/%s", dir, text_of(row, "dir"));
+    if (io_open_dir(&fd, path, &gone) != 0) {
+        return 0; /* deleted just now */
+    }
+    json_t *model = json_pack("{s:O, s:s, s:O, s:O}", "id", json_object_get(row, "id"), "object",
+                              "model", "created", json_object_get(row, "created_at"), "owned_by",
+                              json_object_get(row, "owner"));
+    const int rc = model != NULL && json_array_append_new(out, model) == 0
+                       ? model_describe(fd, model, err)
+                       : FAIL(err, ERR_NO_MEMORY, "no memory for a model");
+    (void)close(fd);
+    return rc;
+}
+
+/* The rows are read in a moment, the folders behind them without the store. */
+static int add_checkpoints(const struct request *rq, json_t *out, struct err *err)
+{
+    struct model_order o = {.user_id = rq->who->user_id, .rows = json_array()};
+    const json_t *row = NULL;
+    size_t i = 0;
+
+    int rc = o.rows == NULL ? FAIL(err, ERR_NO_MEMORY, "no memory for the list")
+                            : store_read(rq->app->store, list_checkpoints, &o, err);
+    json_array_foreach(o.rows, i, row)
+    {
+        rc = rc != 0 ? rc : add_model(rq->app, row, out, err);
+    }
+    json_decref(o.rows);
+    return rc;
+}
+
 int handle_models_list(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct model_order o = {.rq = rq};
+    json_t *out = NULL;
 
-    TRY(roots_list(rq->app->roots, ROOT_MODELS, &o.out, err));
-    const int rc = store_read(rq->app->store, list_checkpoints, &o, err);
+    TRY(roots_list(rq->app->roots, ROOT_MODELS, &out, err));
+    const int rc = add_checkpoints(rq, out, err);
     if (rc != 0) {
-        json_decref(o.out);
+        json_decref(out);
         return rc;
     }
-    return list_whole(rp, o.out, err);
+    return list_whole(rp, out, err);
 }
 
 int handle_data_list(const struct request *rq, struct reply *rp, struct err *err)

@@ -158,6 +158,7 @@ int serve(struct settings *s, struct err *err)
     TRY(check_exposure(s, err));
     TRY(home_prepare(s, err));
     TRY(home_lock(s, err));
+    home_remove(s, "honed.url"); /* of a honed that was killed */
     TRY(home_find_programs(s, err));
     v.app.settings = s;
     v.app.version = HONE_VERSION;
@@ -174,5 +175,6 @@ int serve(struct settings *s, struct err *err)
         log_line("stopping; runs go on");
     }
     close_parts(&v);
+    home_remove(s, "honed.url");
     return rc;
 }

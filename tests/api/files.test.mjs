@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { startHoned } from '../lib/honed.mjs';
+import { ended, request, until } from '../lib/jobs.mjs';
 import { head, talk } from '../lib/raw.mjs';
 
 const QUOTA = 20 << 20;
@@ -255,6 +256,17 @@ test('a full disk is told at once, and in the middle of an upload; nothing stays
     assert.equal(await left(), 0);
     const fine = await fetch(`${small.url}/v1/files?filename=ok`, { method: 'PUT', body: 'small', headers: auth2 });
     assert.equal(fine.status, 200);
+    // nothing can be written any more, not even by the store: the server stays, and works again afterwards
+    execFileSync('sh', ['-c', `dd if=/dev/zero of=${disk}/ballast bs=64k 2>/dev/null || true`]);
+    const body = JSON.stringify(request((await fine.json()).id, 'steps=1', { max_steps: 1 }));
+    const submit = () => fetch(`${small.url}/v1/jobs`, { method: 'POST', body, headers: { ...auth2, 'Content-Type': 'application/json' } });
+    const full = await submit();
+    assert.equal(full.status, 507, await full.clone().text());
+    assert.equal(full.headers.get('x-should-retry'), 'false');
+    assert.deepEqual((await small.call('GET', '/v1/jobs')).data, []);
+    await rm(join(disk, 'ballast'));
+    const job = await (await submit()).json();
+    assert.equal((await until(small, job.id, ended)).state, 'succeeded');
   } finally {
     await small.stop();
     execFileSync('umount', [disk]);
