@@ -67,10 +67,11 @@ struct outcome outcome_make(const struct job_ref *job, const struct ending *end,
         if (cancel) {
             return (struct outcome){.state = JOB_CANCELLED};
         }
+        if (pause && end->exit.error.code == ERR_NONE) {
+            return (struct outcome){.state = JOB_PAUSED};
+        }
         if (pause) {
-            return end->exit.error.code == ERR_NONE
-                       ? (struct outcome){.state = JOB_PAUSED}
-                       : (struct outcome){.state = JOB_FAILED, .error = end->exit.error};
+            return (struct outcome){.state = JOB_FAILED, .error = end->exit.error};
         }
         return interrupted(job, max_tries, "the run was told to stop from outside");
     case ENDED_COUNT: break;

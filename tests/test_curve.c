@@ -60,7 +60,32 @@ static double value_of(const json_t *curve, const char *key, size_t i)
     return json_is_number(v) ? json_number_value(v) : (double)NAN;
 }
 
-/* The answer's points are sums over the steps between the last steps of neighbours. */
+/* Point i of the answer is the sum over the steps (before, step]. */
+static void agrees_at(const json_t *curve, size_t i, int64_t before, int64_t step)
+{
+    double sum = 0, low = 1e300, high = -1e300;
+    int64_t count = 0;
+
+    for (int64_t k = before + 1; k <= step; k++) {
+        if (isfinite(loss_at(k))) {
+            sum += loss_at(k);
+            low = fmin(low, loss_at(k));
+            high = fmax(high, loss_at(k));
+            count++;
+        }
+    }
+    if (count == 0) {
+        EXPECT(isnan(value_of(curve, "loss", i)) && isnan(value_of(curve, "loss_max", i)));
+    } else {
+        EXPECT_NEAR(value_of(curve, "loss", i), sum / (double)count, 1e-9);
+        EXPECT_NEAR(value_of(curve, "loss_min", i), low, 1e-9);
+        EXPECT_NEAR(value_of(curve, "loss_max", i), high, 1e-9);
+    }
+    EXPECT_NEAR(value_of(curve, "lr", i), 1e-3 * (double)step, 1e-9);
+    EXPECT_NEAR(value_of(curve, "grad_norm", i), 0.5, 1e-9);
+    EXPECT_NEAR(value_of(curve, "tokens_per_s", i), 100, 1e-9);
+}
+
 static void agrees(struct store *s, int64_t from, int64_t to, int64_t points, int64_t last)
 {
     struct wish w = {.from = from, .to = to, .points = points};
@@ -75,27 +100,8 @@ static void agrees(struct store *s, int64_t from, int64_t to, int64_t points, in
     int64_t before = n > 1 ? json_integer_value(json_array_get(steps, 0)) : 0;
     for (size_t i = 1; i < n; i++) {
         const int64_t step = json_integer_value(json_array_get(steps, i));
-        double sum = 0, low = 1e300, high = -1e300;
-        int64_t count = 0;
-        for (int64_t k = before + 1; k <= step; k++) {
-            if (isfinite(loss_at(k))) {
-                sum += loss_at(k);
-                low = fmin(low, loss_at(k));
-                high = fmax(high, loss_at(k));
-                count++;
-            }
-        }
         EXPECT(step > before && step - before <= every);
-        if (count == 0) {
-            EXPECT(isnan(value_of(w.out, "loss", i)) && isnan(value_of(w.out, "loss_max", i)));
-        } else {
-            EXPECT_NEAR(value_of(w.out, "loss", i), sum / (double)count, 1e-9);
-            EXPECT_NEAR(value_of(w.out, "loss_min", i), low, 1e-9);
-            EXPECT_NEAR(value_of(w.out, "loss_max", i), high, 1e-9);
-        }
-        EXPECT_NEAR(value_of(w.out, "lr", i), 1e-3 * (double)step, 1e-9);
-        EXPECT_NEAR(value_of(w.out, "grad_norm", i), 0.5, 1e-9);
-        EXPECT_NEAR(value_of(w.out, "tokens_per_s", i), 100, 1e-9);
+        agrees_at(w.out, i, before, step);
         before = step;
     }
     json_decref(w.out);

@@ -99,7 +99,7 @@ static void many_threads_write_at_once(void)
         pthread_join(threads[i], NULL);
         EXPECT(writers[i].failed == KEYS / 5);
     }
-    EXPECT(keys_in(s) == THREADS * (KEYS - KEYS / 5));
+    EXPECT(keys_in(s) == (int64_t)THREADS * (KEYS - KEYS / 5));
     store_close(s);
 }
 
@@ -123,13 +123,14 @@ static void hear(void *listener, const struct news *first)
 static int tell(struct tx *tx, void *argument, struct err *err)
 {
     const bool *fails = argument;
-    struct news item = {.type = "test", .body = strdup("{}")};
+    struct news item = {.type = "test"};
 
     TRY(db_run(tx->db, err,
                "INSERT INTO users(name, role, created_at) VALUES(hex(randomblob(8)),"
                " 'member', 0)",
                ""));
     item.n = sqlite3_last_insert_rowid(tx->db);
+    item.body = strdup("{}");
     TRY(tx_announce(tx, &item, err));
     return *fails ? FAIL(err, ERR_BAD_STATE, "told in vain") : 0;
 }
