@@ -33,7 +33,7 @@ OPT.debug   := -O0 -g3
 OPT.asan    := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 OPT.tsan    := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
 OPT.fuzz    := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
-               -fno-sanitize-recover=all
+               -fno-sanitize-recover=all -Wno-pass-failed
 
 # OpenMP threads with gcc; clang and tsan keep only `omp simd` (clang's runtime is another library
 # than the one oneDNN brings, and tsan does not understand either).
