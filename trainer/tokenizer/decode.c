@@ -136,10 +136,13 @@ static int unmake_replace(struct decoder *d, size_t step, struct fragment f, str
 static int end_run(struct decoder *d, size_t step, struct err *err)
 {
     struct unmake_state *s = &d->states[step];
-    const char *rest = s->kept.at + s->whole;
-    const size_t left = s->kept.n - s->whole;
     int rc = 0;
 
+    if (s->kept.n == 0) {
+        return 0;
+    }
+    const char *rest = s->kept.at + s->whole;
+    const size_t left = s->kept.n - s->whole;
     if (left > 0 && utf8_prefix(rest, left, NULL) == left) {
         rc = push(d, step + 1, (struct fragment){.s = rest, .n = left}, err);
     } else {
