@@ -132,6 +132,14 @@ static int refuse(const struct arch *a, const struct spec *spec, const struct pl
                 (double)plan_largest_bytes(p) / 0x1p30, text);
 }
 
+/* The plan of a request, and the architecture that it is of. */
+static int measure(struct plan *out, struct arch *a, const struct spec *spec,
+                   const json_t *references, struct err *err)
+{
+    TRY(find_arch(a, spec, references, err));
+    return plan_make(out, a, spec, thread_count(spec), err);
+}
+
 int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,
                  struct sizing *out, struct err *err)
 {
@@ -140,8 +148,7 @@ int sizing_check(const struct app *app, const struct spec *spec, const json_t *r
     struct plan p;
 
     (void)app;
-    TRY(find_arch(&a, spec, references, err));
-    TRY(plan_make(&p, &a, spec, thread_count(spec), err));
+    TRY(measure(&p, &a, spec, references, err));
     *out = (struct sizing){.memory_bytes = (int64_t)p.total, .parameters = p.parameters};
     return room != 0 && p.total > room ? refuse(&a, spec, &p, room, err) : 0;
 }
@@ -154,8 +161,7 @@ int sizing_plan(const struct app *app, const struct spec *spec, const json_t *re
     struct plan p;
 
     (void)app;
-    TRY(find_arch(&a, spec, references, err));
-    TRY(plan_make(&p, &a, spec, thread_count(spec), err));
+    TRY(measure(&p, &a, spec, references, err));
     const bool fits = room == 0 || p.total <= room;
     json_t *extra =
         json_pack("{s:b, s:I, s:o}", "fits", (int)fits, "available_bytes", (json_int_t)room,

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "trainer/base/clock.h"
 #include "trainer/base/json.h"
 #include "trainer/commands.h"
 #include "trainer/step.h"
@@ -39,14 +39,6 @@ struct bench {
     int threads;
     bool json;
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double step_flop(const struct dims *d)
 {
@@ -133,10 +125,10 @@ static int measure(struct bench *b, struct err *err)
     step_run(&b->engine, &in, &result); /* makes oneDNN's code */
     for (int64_t i = 0; i < b->steps; i++) {
         const double before = kernels_cpu_probe(b->threads, 30);
-        const double start = now();
+        const double start = clock_seconds();
         in.step++;
         step_run(&b->engine, &in, &result);
-        seconds[i] = now() - start;
+        seconds[i] = clock_seconds() - start;
         peak[i] = 0.5 * (before + kernels_cpu_probe(b->threads, 30));
         ratio[i] = step_flop(&b->dims) / seconds[i] / peak[i];
     }

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/check.h"
+#include "trainer/base/clock.h"
 #include "trainer/ckpt/state.h"
 #include "trainer/step.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -21,14 +21,6 @@ struct generator {
     struct sampler *sampler;
     int64_t place; /* tokens in the cache */
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int load_weights(struct generator *g, const char *dir, struct err *err)
 {
@@ -187,7 +179,7 @@ int generator_run(struct generator *g, const struct generation *what, struct gen
                   struct err *err)
 {
     struct token_list ids = {0};
-    const double start = now();
+    const double start = clock_seconds();
 
     *out = (struct generated){0};
     g->place = 0;
@@ -195,12 +187,12 @@ int generator_run(struct generator *g, const struct generation *what, struct gen
     if (rc == 0) {
         const real *logits = feed(g, ids.ids, (int64_t)ids.count);
         out->prompt_tokens = (int64_t)ids.count;
-        out->prompt_seconds = now() - start;
+        out->prompt_seconds = clock_seconds() - start;
         rc = decode_prompt(g, &ids, err);
         if (rc == 0) {
             rc = continue_text(g, what, logits, out, err);
         }
-        out->seconds = now() - start - out->prompt_seconds;
+        out->seconds = clock_seconds() - start - out->prompt_seconds;
     }
     token_list_free(&ids);
     return rc;

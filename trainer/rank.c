@@ -11,9 +11,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "trainer/base/clock.h"
 #include "trainer/ckpt/state.h"
 #include "trainer/rates.h"
 #include "trainer/save.h"
@@ -35,14 +35,6 @@ struct run {
     double started; /* time of the first step                                                  */
     double logged;  /* of the last metrics event, moved on by what was no training since       */
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool asked_to_leave(void)
 {
@@ -235,7 +227,7 @@ static void tell_failed(struct run *r, const struct err *e)
 /* Save, unless the newest checkpoint is of this very step. `must`: failure is the run's failure. */
 static int save(struct run *r, bool must, struct err *err)
 {
-    const double begun = now();
+    const double begun = clock_seconds();
     struct checkpoint saved;
     struct err why = {0};
 
@@ -261,13 +253,13 @@ static int save(struct run *r, bool must, struct err *err)
         }
     }
     events_stage(r->events, STAGE_TRAINING);
-    r->logged += now() - begun;
+    r->logged += clock_seconds() - begun;
     return 0;
 }
 
 static void evaluate(struct run *r)
 {
-    const double begun = now();
+    const double begun = clock_seconds();
     struct step_result result;
 
     if (r->in.validation.end <= r->in.validation.begin) {
@@ -278,12 +270,12 @@ static void evaluate(struct run *r)
         events_eval(r->events, r->at.step, result.loss, result.tokens);
     }
     events_stage(r->events, STAGE_TRAINING);
-    r->logged += now() - begun;
+    r->logged += clock_seconds() - begun;
 }
 
 static void log_step(struct run *r, const struct step_result *result, double lr)
 {
-    const double t = now();
+    const double t = clock_seconds();
     const struct metrics m = {.step = r->at.step,
                               .loss = result->loss,
                               .lr = lr,
@@ -353,7 +345,7 @@ static int train(struct run *r, struct err *err)
 {
     const int64_t total = r->in.total_steps;
 
-    r->started = now();
+    r->started = clock_seconds();
     r->logged = r->started;
     r->tokens_logged = r->at.tokens;
     events_stage(r->events, STAGE_TRAINING);
