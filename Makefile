@@ -195,7 +195,7 @@ $L/%.tidy: % .clang-tidy
 $L/%.analysed: %
 	$(depends)
 	@echo "ANALYSE $<"
-	$(Q)$(CC) -std=c17 -I. -D_GNU_SOURCE -O1 -fopenmp-simd $(call special,$<) $(ANALYZER) -c $< -o /dev/null
+	$(Q)$(CC) -std=c17 -I. -D_GNU_SOURCE -O1 $(call special,$<) $(ANALYZER) -c $< -o /dev/null
 	@touch $@
 
 lint: $(patsubst %,$L/%.tidy,$(CHECKED))
