@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/check.h"
 #include "server/log.h"
 #include "trainer/base/io.h"
 #include "trainer/base/sha256.h"
@@ -157,6 +158,7 @@ static int handle_page(const struct request *rq, struct reply *rp, struct err *e
     char etag[SHA256_TEXT + 2];
 
     (void)err;
+    CHECK(page != NULL, "a request without a page came here");
     (void)snprintf(etag, sizeof etag, "\"%s\"", page->etag);
     reply_add(rp, "ETag", "%s", etag);
     reply_add(rp, "Cache-Control", "no-cache");
