@@ -320,12 +320,11 @@ int verb_resume(struct cli *c, struct err *err)
 
 static void event_row(struct table *t, const json_t *row)
 {
-    static const char *const elsewhere[] = {"id", "object", "created_at", "t", "type", "job"};
+    static const char *const elsewhere[] = {"id",   "object", "created_at", "t",
+                                            "type", "job",    "attempt"};
     char time[24];
-    json_t *const inner = json_object_get(row, "data");
-    json_t *const rest = json_object();
+    json_t *const rest = json_deep_copy(row);
 
-    (void)json_object_update(rest, json_is_object(inner) ? inner : (json_t *)NULL);
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         (void)json_object_del(rest, elsewhere[i]);
     }

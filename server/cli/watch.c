@@ -168,9 +168,13 @@ static void take_stage(struct watch *w, const char *stage)
     }
     copy_safe(w->stage, sizeof w->stage, stage);
     w->done = w->total = 0;
-    /* Evaluating and saving are short, and their results are lines of their own. */
-    if (w->bar.is_terminal || w->stage[0] == '\0' || strcmp(w->stage, w->said_stage) == 0 ||
-        strcmp(w->stage, "evaluating") == 0 || strcmp(w->stage, "saving") == 0) {
+    /* Evaluating and saving are short, and their results are lines of their own; waiting is told with its reason. */
+    static const char *const silent[] = {"", "waiting", "evaluating", "saving"};
+    bool is_told = w->bar.is_terminal || strcmp(w->stage, w->said_stage) == 0;
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        is_told = is_told || strcmp(w->stage, silent[i]) == 0;
+    }
+    if (is_told) {
         return;
     }
     (void)snprintf(w->said_stage, sizeof w->said_stage, "%s", w->stage);

@@ -138,6 +138,7 @@ test('submit and watch a job to its end; its events, curve, log and checkpoints'
   assert.match(await good(['watch', job]), /succeeded after 30 steps/);
   const events = await good(['events', job]);
   for (const type of ['started', 'ready', 'metrics', 'eval', 'checkpoint', 'ended']) assert.match(events, new RegExp(` ${type} `));
+  assert.match(events, / checkpoint +\{.*"step":10.*"sha256":"[0-9a-f]{64}"/);
   const ids = events.split('\n').slice(1).map((line) => line.split(' ')[0]).filter(Boolean);
   assert.equal(ids.length, new Set(ids).size);
   const curve = JSON.parse(await good(['metrics', job, '--json', '--points', '1000']));
