@@ -1,4 +1,4 @@
-# Targets:  all (default)  demo  demo-stop  test  check-all  lint  analyze  fuzz  mutants  format  clean
+# Targets:  all (default)  install  demo  demo-stop  test  check-all  lint  analyze  fuzz  mutants  format  clean
 # Knobs:    CONFIG=release|debug|asan|tsan|fuzz    CUDA=0|1    CC=gcc|clang    V=1 shows commands
 #
 # One Makefile, no recursion. Objects of each configuration live apart in build/$(CONFIG), so that
@@ -73,7 +73,7 @@ PROGRAMS := $(if $(wildcard trainer/main.c),$B/hone-train) $(if $(wildcard serve
 
 PLOTTER := node_modules/uplot/dist
 
-.PHONY: all demo demo-stop test check-all lint analyze fuzz mutants format clean programs tests ctests
+.PHONY: all install demo demo-stop test check-all lint analyze fuzz mutants format clean programs tests ctests
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PROGRAMS) $(if $(wildcard $(PLOTTER)),web/vendor/uPlot.esm.js)
@@ -161,6 +161,12 @@ tests: $(CTESTS)
 ctests: tests
 	$(Q)prove --timer $(CTESTS)
 
+
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/hone
+	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	cp -R web $(DESTDIR)$(PREFIX)/share/hone/
 
 # These two ask docker/install first; make is started again, because only then is the compiler there.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
