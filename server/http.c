@@ -200,7 +200,8 @@ int http_open(struct http **out, struct app *app, struct workers *workers, struc
     }
     h->host = (struct exchange_host){.app = app, .workers = workers, .hosts = h->hosts};
     list_hosts(h, s);
-    int rc = lines_open(&h->lines, s->header_seconds * 1000, s->idle_seconds * 1000, err);
+    int rc = lines_open(&h->lines, s->header_seconds * 1000, s->idle_seconds * 1000,
+                        s->max_connections, err);
     if (rc == 0 && s->tls_cert[0] != '\0') {
         rc = read_pem(&h->certificate, s->tls_cert, err);
     }

@@ -27,6 +27,7 @@ struct line {
     struct line *next, **place; /* in the list */
     int fd;
     enum turn turn;
+    bool shut; /* by us: libmicrohttpd will close it */
     int64_t since_ms, limit_ms, bytes;
 };
 
@@ -37,12 +38,13 @@ struct leftover {
 };
 
 struct lines {
-    int64_t header_ms, idle_ms;
+    int64_t header_ms, idle_ms, most;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows and the fields of every line */
     pthread_cond_t stirred;
     bool closing;
     struct line *first;
+    int64_t open; /* of the list, without those that were shut */
     int linger_count;
     struct leftover linger[LINGER_MAX];
 };
@@ -76,6 +78,30 @@ static bool is_late(const struct line *line, int64_t now)
     case TURN_OURS: return false;
     }
     return false;
+}
+
+/* Call with the lock held. */
+static void shut(struct line *line)
+{
+    (void)shutdown(line->fd, SHUT_RDWR); /* gone already: as well */
+    line->all->open -= !line->shut;
+    line->shut = true;
+}
+
+/* End the connection that has waited longest for its next request. Call with the lock held. */
+static void make_room(struct lines *l)
+{
+    struct line *oldest = NULL;
+
+    for (struct line *line = l->first; line != NULL; line = line->next) {
+        if (line->turn == TURN_HEAD && !line->shut &&
+            (oldest == NULL || line->since_ms < oldest->since_ms)) {
+            oldest = line;
+        }
+    }
+    if (oldest != NULL) {
+        shut(oldest);
+    }
 }
 
 /* Whether the client has ended, or has had its time. */
@@ -116,7 +142,7 @@ static void *look_for_ever(void *argument)
         const int64_t now = now_ms();
         for (struct line *line = l->first; line != NULL; line = line->next) {
             if (is_late(line, now)) {
-                (void)shutdown(line->fd, SHUT_RDWR); /* gone already: as well */
+                shut(line);
             }
         }
         swallow_all(l, now);
@@ -132,7 +158,8 @@ static void *look_for_ever(void *argument)
     return NULL;
 }
 
-int lines_open(struct lines **out, int64_t header_ms, int64_t idle_ms, struct err *err)
+int lines_open(struct lines **out, int64_t header_ms, int64_t idle_ms, int64_t most,
+               struct err *err)
 {
     struct lines *l = calloc(1, sizeof *l);
     pthread_condattr_t monotonic;
@@ -142,6 +169,7 @@ int lines_open(struct lines **out, int64_t header_ms, int64_t idle_ms, struct er
     }
     l->header_ms = header_ms;
     l->idle_ms = idle_ms;
+    l->most = most;
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -182,6 +210,9 @@ struct line *line_begin(struct lines *l, int fd)
     line->since_ms = now_ms();
     line->limit_ms = l->header_ms;
     pthread_mutex_lock(&l->lock);
+    if (++l->open > l->most * 3 / 4) {
+        make_room(l);
+    }
     line->next = l->first;
     line->place = &l->first;
     if (l->first != NULL) {
@@ -199,6 +230,7 @@ void line_end(struct line *line)
     }
     struct lines *l = line->all;
     pthread_mutex_lock(&l->lock);
+    l->open -= !line->shut;
     *line->place = line->next;
     if (line->next != NULL) {
         line->next->place = line->place;
@@ -227,9 +259,9 @@ void line_linger(struct line *line)
 void lines_close_idle(struct lines *l)
 {
     pthread_mutex_lock(&l->lock);
-    for (const struct line *line = l->first; line != NULL; line = line->next) {
+    for (struct line *line = l->first; line != NULL; line = line->next) {
         if (line->turn == TURN_HEAD) {
-            (void)shutdown(line->fd, SHUT_RDWR);
+            shut(line);
         }
     }
     pthread_mutex_unlock(&l->lock);

@@ -1,7 +1,9 @@
 /* line.h - open connections and the time each may take to say what it wants.
  *
  * libmicrohttpd closes a connection on which nothing moves. A client that sends a byte a second moves
- * for ever; here its head must be complete in time and its body must keep a least rate.
+ * for ever; here its head must be complete in time and its body must keep a least rate. When three quarters of
+ * the connections are in use, each new one ends the one that has rested longest: idle clients can't keep
+ * others out.
  */
 #ifndef SERVER_LINE_H
 #define SERVER_LINE_H
@@ -13,7 +15,8 @@
 struct lines; /* all connections, and the thread that looks at them twice a second */
 struct line;  /* one connection */
 
-int lines_open(struct lines **out, int64_t header_ms, int64_t idle_ms, struct err *err);
+int lines_open(struct lines **out, int64_t header_ms, int64_t idle_ms, int64_t most,
+               struct err *err);
 void lines_close(struct lines *l);
 
 /* A connection begins, on socket `fd`; NULL without memory. line_end before the socket is closed. */

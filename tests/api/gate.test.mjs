@@ -164,6 +164,18 @@ test('a head that comes byte by byte is cut off, and others are served meanwhile
   assert.ok(Date.now() - started < 6000, 'they were cut off in time');
 });
 
+test('six hundred idle connections keep nobody out', async () => {
+  const idle = Array.from({ length: 600 }, () => send('', { ms: 3500 }));
+  await new Promise((done) => setTimeout(done, 700));
+  for (let i = 0; i < 5; i += 1) {
+    const started = Date.now();
+    const { statuses } = await send(request('GET /healthz HTTP/1.1', 'Connection: close'));
+    assert.deepEqual(statuses, [200]);
+    assert.ok(Date.now() - started < 1000, `${Date.now() - started} ms`);
+  }
+  await Promise.all(idle);
+});
+
 test('JSON bodies out of the ordinary are refused in one sentence', async () => {
   const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${honed.token}` };
   const bodies = [
