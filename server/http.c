@@ -163,7 +163,9 @@ static int read_pem(char **out, const char *path, struct err *err)
 static int start(struct http *h, const struct settings *s, int fd, struct err *err)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    static char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->certificate},
+                                   {MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, h->key},
                                    {MHD_OPTION_END, 0, NULL}};
 
