@@ -175,7 +175,7 @@ demo:
 	$(Q)$(MAKE) --no-print-directory $(JOBS) all
 	$(Q)docker/demo run $B
 demo-stop:
-	$(Q)docker/demo stop
+	$(Q)docker/demo stop $B
 test:
 	$(Q)docker/install build web test
 	$(Q)$(MAKE) --no-print-directory $(JOBS) all tests $B/tests/fake_trainer

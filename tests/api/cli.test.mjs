@@ -4,11 +4,11 @@ import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
 import { startHoned } from '../lib/honed.mjs';
 
-const program = join(process.cwd(), process.env.BUILD || 'build/release', 'hone');
+const program = resolve(process.env.BUILD || 'build/release', 'hone');
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 const config = { model_type: 'llama', hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 2, vocab_size: 300 };
 const text = 'Once upon a time there was a workstation.\n'.repeat(500);

@@ -5,10 +5,10 @@ import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
 
-const program = join(process.cwd(), process.env.BUILD || 'build/release', 'hone');
+const program = resolve(process.env.BUILD || 'build/release', 'hone');
 const token = 'hone_testtoken_0123456789';
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 const job = (fields) => ({ id: 'job-1', object: 'job', state: 'running', stage: 'training', step: 0,
