@@ -6,7 +6,7 @@ enum {
     CPU_LANES_MAX = 16, /* reals in the widest vector of any build: padding of widths */
 
     ATTENTION_QUERIES = 64, /* query rows of one block, side by side in vector lanes    */
-    ATTENTION_KEYS = 64,    /* key rows of one block                                    */
+    ATTENTION_KEYS = 32,    /* key rows of one block: fewer waste less at the diagonal  */
     ATTENTION_VECTORS = 8,  /* per-query vectors that a pass keeps: maxima, sums, ...   */
 
     GEMM_ROWS = 1152, /* rows, columns and depth of the blocks of the plain GEMM:       */

@@ -134,7 +134,8 @@ static void forward_block(struct tensor out, real *lse, const struct forward *f,
     memset(f->sums, 0, (size_t)(QUERIES * a->width) * sizeof(real));
     for (int64_t k0 = first_key(a, q); k0 < end; k0 += KEYS) {
         const int64_t n = smaller(KEYS, end - k0), lane = first_lane(q, k0);
-        const struct rows keys = rows_read(a->qkv, key_at(a, q.b, k0, g), a->row, n, a, f->keys);
+        const struct rows keys =
+            rows_in_place(a->qkv, key_at(a, q.b, k0, g), a->row, n, a, f->keys);
         const struct rows values =
             rows_read(a->qkv, value_at(a, q.b, k0, g), a->row, n, a, f->values);
         read_scores(f->scores, a, q, first, f->packed, keys, k0, n);

@@ -108,6 +108,16 @@ static inline struct rows rows_read(struct tensor t, int64_t at, int64_t row, in
     return (struct rows){tile, a->width};
 }
 
+/* The same rows where each element is used once for all lanes: in place if they are reals. */
+static inline struct rows rows_in_place(struct tensor t, int64_t at, int64_t row, int64_t n,
+                                        const struct attention *a, real *tile)
+{
+    if (t.type == DTYPE_REAL) {
+        return (struct rows){(const real *)t.data + at, row};
+    }
+    return rows_read(t, at, row, n, a, tile);
+}
+
 /* First elements in qkv of row s of sequence b: query head h, key head g, value head g. */
 static inline int64_t query_at(const struct attention *a, int64_t b, int64_t s, int64_t h)
 {

@@ -149,7 +149,7 @@ static void backward_block(const struct backward *f, const struct attention *a, 
     for (int64_t k0 = first_key(a, q); k0 < end; k0 += KEYS) {
         const int64_t n = smaller(KEYS, end - k0), lane = first_lane(q, k0);
         const struct rows values =
-            rows_read(a->qkv, value_at(a, q.b, k0, g), a->row, n, a, f->values);
+            rows_in_place(a->qkv, value_at(a, q.b, k0, g), a->row, n, a, f->values);
         x[1] = rows_read(a->qkv, key_at(a, q.b, k0, g), a->row, n, a, f->keys);
         read_scores(f->scores, a, q, first, f->packed, x[1], k0, n);
         micro_multiply(
