@@ -1,7 +1,8 @@
 /* test_data.c - texts to token files, sets, order, batches, readers. */
-#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -209,6 +210,54 @@ static void end_of_text_in_the_text_ends_a_document(void)
     EXPECT(token_file_at(f, token_file_count(f) - 1) == tokenizer_eos(small_tokenizer()));
     EXPECT(token_file_at(f, token_file_count(f) - 2) != tokenizer_eos(small_tokenizer()));
     token_file_close(f);
+}
+
+static void a_full_disk_leaves_nothing_behind(void)
+{
+    struct rlimit limit, small;
+    struct token_file *f;
+    struct err err = {0};
+    uint64_t before = 0, after = 0;
+    size_t n;
+    char *text = long_text(&n);
+
+    write_text("full", text, 1000000);
+    free(text);
+    EXPECT(io_tree_bytes(in_folder("cache"), &before, &err) == 0);
+    EXPECT(getrlimit(RLIMIT_FSIZE, &limit) == 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    small = limit;
+    small.rlim_cur = 100000;
+    EXPECT(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    EXPECT(prepare(&f, "full", &err) == ERR_DISK_FULL);
+    EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    EXPECT(io_tree_bytes(in_folder("cache"), &after, &err) == 0);
+    EXPECT(before == after);
+    EXPECT(prepare(&f, "full", &err) == 0);
+    token_file_close(f);
+}
+
+static void a_large_vocabulary_takes_four_bytes(void)
+{
+    static const char json[] =
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":65536},\"merges\":[]},"
+        "\"added_tokens\":[{\"id\":900000,\"content\":\"</s>\",\"special\":true}]}";
+    const char *path = in_folder("wide");
+    char cache[256];
+    struct tokenizer *t;
+    struct token_file *f;
+    struct err err = {0};
+
+    EXPECT(tokenizer_parse(&t, json, sizeof json - 1, &err) == 0);
+    EXPECT(tokenizer_size(t) == 900001);
+    write_text("wide", "ab</s>b", 7);
+    (void)snprintf(cache, sizeof cache, "%s/cache", folder);
+    const struct data_source s = {.path = path, .cache_dir = cache, .blame = ERR_BAD_TRAINING_FILE};
+    EXPECT(data_prepare(&f, &s, t, &err) == 0);
+    EXPECT(token_file_count(f) == 5 && token_file_documents(f) == 2);
+    EXPECT(token_file_at(f, 0) == 0 && token_file_at(f, 1) == 65536);
+    EXPECT(token_file_at(f, 2) == 900000 && token_file_at(f, 4) == 900000);
+    token_file_close(f);
+    tokenizer_close(t);
 }
 
 static void refuses_what_is_no_text(void)
@@ -450,6 +499,8 @@ int main(void)
     RUN(a_damaged_token_file_is_made_again);
     RUN(drops_a_byte_order_mark_and_keeps_line_ends);
     RUN(end_of_text_in_the_text_ends_a_document);
+    RUN(a_full_disk_leaves_nothing_behind);
+    RUN(a_large_vocabulary_takes_four_bytes);
     RUN(refuses_what_is_no_text);
     RUN(names_the_line_of_bad_bytes_behind_many_blocks);
     RUN(the_order_visits_every_sample_once_in_each_epoch);

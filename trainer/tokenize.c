@@ -19,8 +19,8 @@ static const char usage[] =
     "  --ids               print the ids of the text (default)\n"
     "  --count             print how many there are\n"
     "  --decode            FILE holds ids: print their text\n"
-    "  --add-special       with the tokens that the tokenizer puts around a text (BOS, EOS);\n"
-    "                      when decoding, keep special tokens\n"
+    "  --add-special       with the tokens that the tokenizer puts around a text (BOS, EOS)\n"
+    "  --skip-special      decode without special tokens\n"
     "  --as-text           text that spells a special token is ordinary text\n"
     "  --train SIZE        learn a byte-level BPE of SIZE tokens from TEXT, write it to OUTDIR\n";
 
@@ -30,7 +30,7 @@ enum action { ACTION_IDS, ACTION_COUNT, ACTION_DECODE };
 
 struct choices {
     enum action action;
-    bool add_special, as_text;
+    bool add_special, skip_special, as_text;
     long long train; /* vocabulary size; 0: do not */
     enum bpe_pattern pattern;
 };
@@ -110,7 +110,7 @@ static int print_text(const struct tokenizer *t, const struct choices *c, const 
 
     int rc = parse_ids(&ids, t, text, bytes, err);
     if (rc == 0) {
-        rc = tokenizer_decode(t, &out, &n, ids.ids, ids.count, !c->add_special, err);
+        rc = tokenizer_decode(t, &out, &n, ids.ids, ids.count, c->skip_special, err);
     }
     if (rc == 0 && fwrite(out, 1, n, stdout) != n) {
         rc = FAIL(err, ERR_IO, "writing to standard output failed");
@@ -163,6 +163,7 @@ static int read_option(struct choices *c, int option, const char *value, struct 
     case 'c': c->action = ACTION_COUNT; break;
     case 'd': c->action = ACTION_DECODE; break;
     case 's': c->add_special = true; break;
+    case 'k': c->skip_special = true; break;
     case 'x': c->as_text = true; break;
     case 't': return command_integer("train", value, 257, 10000000, &c->train, err);
     case 'p':
@@ -178,11 +179,15 @@ static int read_option(struct choices *c, int option, const char *value, struct 
 
 int tokenize_main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"ids", no_argument, NULL, 'i'},           {"count", no_argument, NULL, 'c'},
-        {"decode", no_argument, NULL, 'd'},        {"add-special", no_argument, NULL, 's'},
-        {"as-text", no_argument, NULL, 'x'},       {"train", required_argument, NULL, 't'},
-        {"pattern", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"ids", no_argument, NULL, 'i'},
+                                            {"count", no_argument, NULL, 'c'},
+                                            {"decode", no_argument, NULL, 'd'},
+                                            {"add-special", no_argument, NULL, 's'},
+                                            {"skip-special", no_argument, NULL, 'k'},
+                                            {"as-text", no_argument, NULL, 'x'},
+                                            {"train", required_argument, NULL, 't'},
+                                            {"pattern", required_argument, NULL, 'p'},
+                                            {NULL, 0, NULL, 0}};
     struct choices c = {0};
     struct err err = {0};
 

@@ -32,7 +32,8 @@ struct data_source {
 
 /* Make, or find in the cache, the token file of a text. Its name is a function of the text's sha256 and
  * the tokenizer's hash, so a second job with both reuses it. It is written aside, synced and renamed: jobs
- * may run at once. Memory stays bounded whatever the size of the text. A byte order mark at the start is dropped;
+ * may run at once. Memory stays bounded whatever the size of the text, unless the tokenizer's patterns forbid to cut it (they
+ * look behind, or there are none and no merge table to reason with). A byte order mark at the start is dropped;
  * all else, line ends included, is kept. Text that spells a special token is that token. The EOS
  * token, where the tokenizer has one, follows the text and each EOS ends a document.
  * Errors: blame, with line and byte of what is not UTF-8, or naming UTF-16, gzip, a NUL byte ...; NO_TOKENS for fewer than 2 tokens; NOT_FOUND,
