@@ -119,9 +119,9 @@ static int tell_address(struct server *v, struct err *err)
                    strchr(host, ':') != NULL ? "%s://[%.200s]:%d" : "%s://%.200s:%d",
                    v->app.tls ? "https" : "http", host, http_port(v->http));
     (void)snprintf(line, sizeof line, "%s\n", v->app.url);
-    TRY(home_write(s, "honed.url", line, err));
     log_line("honed %s listens on %s, data in %s", v->app.version, v->app.url, s->data);
-    return account_welcome(v->app.store, s, v->app.url, err);
+    TRY(account_welcome(v->app.store, s, v->app.url, err));
+    return home_write(s, "honed.url", line, err); /* last: who waits for it finds the rest */
 }
 
 static void close_parts(struct server *v)
