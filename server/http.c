@@ -110,6 +110,24 @@ static void list_hosts(struct http *h, const struct settings *s)
     h->hosts[n] = NULL;
 }
 
+/* The port that a socket is bound to. */
+static int read_port(int fd, int *port, struct err *err)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } bound;
+    socklen_t size = sizeof bound;
+
+    memset(&bound, 0, sizeof bound);
+    if (getsockname(fd, &bound.any, &size) != 0) {
+        return FAIL(err, ERR_IO, "no address: %s", strerror(errno));
+    }
+    *port = ntohs(bound.any.sa_family == AF_INET6 ? bound.six.sin6_port : bound.four.sin_port);
+    return 0;
+}
+
 /* A listening socket of our own, so that a taken port is told from other failures. */
 static int listen_on(const struct settings *s, int *port, int *fd, struct err *err)
 {
@@ -138,15 +156,9 @@ static int listen_on(const struct settings *s, int *port, int *fd, struct err *e
                         service, strerror(why));
     }
     freeaddrinfo(where);
-    struct sockaddr_storage bound = {0};
-    socklen_t size = sizeof bound;
-    if (rc == 0 && getsockname(*fd, (struct sockaddr *)&bound, &size) != 0) {
-        rc = FAIL(err, ERR_IO, "no address: %s", strerror(errno));
+    if (rc == 0) {
+        rc = read_port(*fd, port, err);
     }
-    /* sin_port and sin6_port lie at the same place */
-    struct sockaddr_in four;
-    memcpy(&four, &bound, sizeof four);
-    *port = ntohs(four.sin_port);
     if (rc != 0 && *fd >= 0) {
         (void)close(*fd);
     }

@@ -55,7 +55,6 @@ static int run_command(const char *command, int argc, char **argv, struct err *e
              : strcmp(command, "token") == 0 ? account_new_token(&s, argv[0], err)
                                              : account_login_link(&s, argv[0], err);
     }
-    settings_free(&s);
     return rc;
 }
 
@@ -78,7 +77,6 @@ int main(int argc, char **argv)
     } else {
         rc = settings_read(&s, argc - 1, argv + 1, &err);
         rc = rc != 0 ? rc : serve(&s, &err);
-        settings_free(&s);
     }
     if (rc != 0) {
         (void)fprintf(stderr, "honed: %s\n", err.text);

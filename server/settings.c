@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,27 +26,22 @@ static const struct {
     const char *name, *argument, *text, *help;
     enum kind kind;
     int64_t preset, low, high;
+    size_t offset;
 } rows[] = {
-#define TEXT(name, argument, preset, help) {#name, argument, preset, help, KIND_TEXT, 0, 0, 0},
+#define OFFSET(name) offsetof(struct settings, name)
+#define TEXT(name, argument, preset, help) \
+    {#name, argument, preset, help, KIND_TEXT, 0, 0, 0, OFFSET(name)},
 #define INTEGER(name, preset, low, high, help) \
-    {#name, "N", "", help, KIND_INTEGER, preset, low, high},
-#define FLAG(name, help)           {#name, "", "", help, KIND_FLAG, 0, 0, 0},
-#define LIST(name, argument, help) {#name, argument, "", help, KIND_LIST, 0, 0, 0},
+    {#name, "N", "", help, KIND_INTEGER, preset, low, high, OFFSET(name)},
+#define FLAG(name, help)           {#name, "", "", help, KIND_FLAG, 0, 0, 0, OFFSET(name)},
+#define LIST(name, argument, help) {#name, argument, "", help, KIND_LIST, 0, 0, 0, OFFSET(name)},
 #include "server/settings.def"
 };
 
 /* Where row i lies in s. */
 static void *place(struct settings *s, int i)
 {
-    void *const at[] = {
-#define TEXT(name, argument, preset, help)     s->name,
-#define INTEGER(name, preset, low, high, help) &s->name,
-#define FLAG(name, help)                       &s->name,
-#define LIST(name, argument, help)             &s->name,
-#include "server/settings.def"
-    };
-
-    return at[i];
+    return (char *)s + rows[i].offset;
 }
 
 static int set_text(struct settings *s, int i, const char *value, struct err *err)
@@ -76,19 +72,12 @@ static int add_to_list(struct settings *s, int i, const char *value, struct err 
         return FAIL(err, ERR_BAD_REQUEST, "%s is given more than %d times", rows[i].name,
                     SETTING_LIST);
     }
-    list->at[list->count] = strdup(value);
-    if (list->at[list->count] == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory for the settings");
+    if (strlen(value) >= SETTING_TEXT) {
+        return FAIL(err, ERR_BAD_REQUEST, "%s is longer than %d bytes", rows[i].name,
+                    SETTING_TEXT - 1);
     }
-    list->count++;
+    (void)snprintf(list->at[list->count++], SETTING_TEXT, "%s", value);
     return 0;
-}
-
-static void clear_list(struct setting_list *list)
-{
-    while (list->count > 0) {
-        free(list->at[--list->count]);
-    }
 }
 
 /* Row of a word like "--model-root"; -1 for none. */
@@ -260,15 +249,6 @@ int settings_read(struct settings *s, int argc, char **argv, struct err *err)
     (void)snprintf(data, sizeof data, "%s", s->data);
     TRY(read_words(s, argc, argv, ROW_COUNT, err));
     return set_text(s, ROW_data, data, err);
-}
-
-void settings_free(struct settings *s)
-{
-#define TEXT(name, argument, preset, help)
-#define INTEGER(name, preset, low, high, help)
-#define FLAG(name, help)
-#define LIST(name, argument, help) clear_list(&s->name);
-#include "server/settings.def"
 }
 
 void settings_help(FILE *out)

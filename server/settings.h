@@ -12,7 +12,7 @@ enum { SETTING_TEXT = 1024, SETTING_LIST = 64 };
 
 struct setting_list {
     int count;
-    char *at[SETTING_LIST]; /* owned */
+    char at[SETTING_LIST][SETTING_TEXT];
 };
 
 struct settings {
@@ -24,10 +24,8 @@ struct settings {
 };
 
 /* Read argv (all words must be settings) and, between the defaults and argv, DATA/settings.json when
- * there is one. s->data is absolute afterwards. Errors: BAD_REQUEST naming the word or the key. On
- * failure settings_free is still due. */
+ * there is one. s->data is absolute afterwards. Errors: BAD_REQUEST naming the word or the key. */
 int settings_read(struct settings *s, int argc, char **argv, struct err *err);
-void settings_free(struct settings *s);
 
 /* The table as text for --help. */
 void settings_help(FILE *out);

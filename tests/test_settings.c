@@ -35,7 +35,6 @@ static void defaults_hold_where_nothing_is_said(void)
     EXPECT(read_words(&s, in_scratch("defaults"), none, &err) == 0);
     EXPECT(s.port == 8642 && strcmp(s.listen, "127.0.0.1") == 0 && !s.behind_proxy);
     EXPECT(s.model_root.count == 0 && s.max_tries == 3);
-    settings_free(&s);
 }
 
 static void words_are_understood(void)
@@ -54,7 +53,6 @@ static void words_are_understood(void)
     EXPECT(read_words(&s, in_scratch("words"), words, &err) == 0);
     EXPECT(s.port == 0 && s.behind_proxy && s.grace_seconds == 7 && s.model_root.count == 2);
     EXPECT(strcmp(s.model_root.at[1], "b=/y") == 0);
-    settings_free(&s);
 }
 
 static void bad_words_are_named(void)
@@ -79,7 +77,6 @@ static void bad_words_are_named(void)
         struct err err = {0};
         EXPECT(read_words(&s, in_scratch("bad"), cases[i], &err) == ERR_BAD_REQUEST);
         EXPECT(err.text[0] != '\0');
-        settings_free(&s);
     }
 }
 
@@ -108,7 +105,6 @@ static void the_command_line_wins_over_the_file(void)
                      &err) == 0);
     EXPECT(s.port == 7 && s.max_jobs == 3 && s.behind_proxy && strcmp(s.web, "/w") == 0);
     EXPECT(s.data_root.count == 2 && strcmp(s.data_root.at[0], "f=/f") == 0);
-    settings_free(&s);
 }
 
 static void a_bad_file_is_refused_by_key(void)
@@ -132,7 +128,6 @@ static void a_bad_file_is_refused_by_key(void)
         struct err err = {0};
         EXPECT(read_file(&s, cases[i], &err) != 0);
         EXPECT(strstr(err.text, "settings.json") != NULL || strstr(err.text, "port") != NULL);
-        settings_free(&s);
     }
 }
 
