@@ -103,7 +103,7 @@ static void report(const struct bench *b, double seconds, double ratio, double p
     }
     printf("%.1f M parameters, %lld x %lld tokens, %s, %s, %d threads: %.3f s a step, %.0f "
            "tokens/s, %.3f of the FMA peak (%.0f GF/s), %.2f GiB\n",
-           (double)params_count(&b->arch) / 1e6, (long long)(b->dims.micros * b->dims.B),
+           (double)params_count(&b->arch) / 1e6, (long long)b->dims.micros * (long long)b->dims.B,
            (long long)b->dims.S, dtype_name(b->dims.act), b->engine.k->isa, b->threads, seconds,
            tokens / seconds, ratio, peak / 1e9, (double)layout_bytes(&b->engine.layout) / 0x1p30);
 }

@@ -72,7 +72,10 @@ static int read_option(struct choices *c, int option, const char *text, struct e
     long long n = 0;
 
     switch (option) {
-    case 'p': free(c->prompt); return read_prompt(&c->prompt, text, err);
+    case 'p':
+        free(c->prompt);
+        c->prompt = NULL;
+        return read_prompt(&c->prompt, text, err);
     case 'n':
         TRY(command_integer("max-tokens", text, 0, 1 << 30, &n, err));
         c->what.max_tokens = n;

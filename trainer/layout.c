@@ -76,7 +76,7 @@ size_t layout_bytes(const struct layout *lo)
 const char *life_name(enum life life)
 {
     static const char *const name[LIFE_COUNT] = {
-#define REGION(id, word, help) [LIFE_##id] = word,
+#define REGION(id, word, help) [LIFE_##id] = (word),
 #include "trainer/regions.def"
     };
 
