@@ -111,7 +111,6 @@ static void report(const struct bench *b, double seconds, double ratio, double p
 static int measure(struct bench *b, struct err *err)
 {
     double *seconds = calloc(3 * (size_t)b->steps, sizeof *seconds);
-    double *ratio = seconds + b->steps, *peak = ratio + b->steps;
     struct step_result result = {0};
     struct step_input in = {.rows = &b->rows,
                             .trained = b->dims.micros * b->dims.R,
@@ -121,6 +120,7 @@ static int measure(struct bench *b, struct err *err)
     if (seconds == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for %lld steps", (long long)b->steps);
     }
+    double *ratio = seconds + b->steps, *peak = ratio + b->steps;
     in.step = 1;
     step_run(&b->engine, &in, &result); /* makes oneDNN's code */
     for (int64_t i = 0; i < b->steps; i++) {

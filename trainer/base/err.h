@@ -17,8 +17,10 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char text[400];  /* one sentence for a person; no newline; cut when too long, on a UTF-8 border */
-    char param[64]; /* the field of the request it is about; empty when none                       */
+    char
+        text[400]; /* one sentence for a person; no newline; cut when too long, on a UTF-8 border */
+    char
+        param[64]; /* the field of the request it is about; empty when none                       */
 };
 
 /* Write the error and yield its code: `return FAIL(err, ERR_BAD_SPEC, "tp is %d", tp);`
