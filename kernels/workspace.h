@@ -2,7 +2,8 @@
  *
  * Each is an upper bound over all instruction sets and thread counts up to `threads`, so that the
  * server and the rank agree without the server linking a kernel library. Tests hold the real needs
- * (oneDNN's scratchpad query) below these bounds.
+ * (oneDNN's scratchpad query) below these bounds; a product for which it asks for more all the same
+ * takes another way, which does not.
  */
 #ifndef KERNELS_WORKSPACE_H
 #define KERNELS_WORKSPACE_H

@@ -337,8 +337,8 @@ int main(int argc, char **argv)
         {4, 256, 6, 6, 64, 0.125}, {4, 1024, 12, 12, 64, 0.125}, {1, 4096, 8, 2, 128, 0.0884}};
     const char *only = argc > 3 ? argv[3] : "";
 
-    threads = argc > 1 ? atoi(argv[1]) : threads;
-    case_ms = argc > 2 ? atoi(argv[2]) : case_ms;
+    threads = argc > 1 ? (int)strtol(argv[1], NULL, 10) : threads;
+    case_ms = argc > 2 ? (int)strtol(argv[2], NULL, 10) : case_ms;
     k = kernels_cpu();
     CHECK(k != NULL && threads >= 1, "%s", kernels_cpu_why());
     kernels_cpu_threads(threads);

@@ -6,7 +6,7 @@
 #include "kernels/cpu/vec/columns.h"
 #include "kernels/cpu/vec/ops.h"
 
-/* sum_d (x[d] - shift) and its square, over one row. */
+/* The sum of one row, and that of the squares of its distances from the mean. */
 static real row_sum(struct tensor x, int64_t at, int64_t D)
 {
     real tile[TILE], sum = 0;
