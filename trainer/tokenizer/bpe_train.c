@@ -142,7 +142,7 @@ int bpe_train(struct tokenizer **out, const char *path, const struct bpe_options
     int rc = bpe_words_read(&words, path, patterns[o->pattern], end_of_text, o, err);
     if (rc == 0 && words.count == 0) {
         rc = FAIL(err, ERR_NO_TOKENS, "%s is empty: there is nothing to learn a tokenizer from",
-                  path);
+                  o->name != NULL ? o->name : path);
     }
     if (rc == 0) {
         rc = bpe_learn(&learned, o->vocab_size - 1, &words, err);

@@ -145,7 +145,7 @@ int bpe_words_read(struct bpe_words *w, const char *path, const char *pattern, c
     struct counter c = {.words = w, .err = err};
     struct text_file f;
 
-    TRY(text_file_open(&f, path, NULL, ERR_BAD_TRAINING_FILE, err));
+    TRY(text_file_open(&f, path, o->name, ERR_BAD_TRAINING_FILE, err));
     int rc = regex_new(&c.regex, pattern, strlen(pattern), err);
     if (rc == 0) {
         rc = regex_work_new(&c.work, err);

@@ -356,7 +356,8 @@ void tokenizer_close(struct tokenizer *t)
 
 int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *err)
 {
-    for (int i = 0; i < TOKENIZER_FILES; i++) {
+    /* tokenizer.json last: who finds it finds all. */
+    for (int i = TOKENIZER_FILES - 1; i >= 0; i--) {
         char path[IO_PATH_MAX];
         if (t->files[i].present) {
             TRY(io_join(path, sizeof path, dir, t->files[i].name, err));

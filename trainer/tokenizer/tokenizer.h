@@ -116,6 +116,7 @@ enum bpe_pattern {
 struct bpe_options {
     int64_t vocab_size; /* with the 256 bytes and <|endoftext|>: 257 at least */
     enum bpe_pattern pattern;
+    const char *name; /* what messages call the text; its path when NULL */
     /* Called now and then with bytes read and bytes in all; may be NULL. */
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *context;
