@@ -9,7 +9,6 @@
 enum {
     CHUNK = 1 << 20,   /* bytes read at a time                                      */
     WORTH_SEEK = 4096, /* bytes of a row's part that are worth a read of their own    */
-    TILE = 32          /* columns that are transposed together: as many cache lines */
 };
 
 /* Where values go. */
@@ -22,7 +21,7 @@ struct target {
 
 /* Values in a buffer: rows [row, row + rows), columns [col, col + cols) of the rectangle. */
 struct piece {
-    const char *values;
+    char *values;
     enum st_dtype type;
     int64_t pitch; /* elements between rows of the buffer */
     int64_t row, rows, col, cols;
@@ -45,20 +44,20 @@ static bool place(const struct target *to, const struct piece *p)
 {
     const enum st_dtype type = values_stored(to->type);
     const int64_t size = (int64_t)st_dtype_size(p->type);
-    const bool turned = to->turn == ST_TRANSPOSED;
-    const int64_t step = turned ? to->stride : 1, width = turned ? TILE : p->cols;
     bool fits = true;
 
-    if (!turned && p->pitch == p->cols && (to->stride == p->cols || p->rows == 1)) {
+    if (to->turn == ST_TRANSPOSED) {
+        const struct values_grid target = {element(to, p->row, p->col), type, to->stride};
+        const struct values_grid source = {p->values, p->type, p->pitch};
+        return values_transpose(target, source, p->rows, p->cols);
+    }
+    if (p->pitch == p->cols && (to->stride == p->cols || p->rows == 1)) {
         return values_convert(element(to, p->row, p->col), type, 1, p->values, p->type, 1,
                               p->rows * p->cols);
     }
-    for (int64_t c = 0; c < p->cols; c += width) {
-        const int64_t n = p->cols - c < width ? p->cols - c : width;
-        for (int64_t r = 0; r < p->rows; r++) {
-            fits &= values_convert(element(to, p->row + r, p->col + c), type, step,
-                                   p->values + (r * p->pitch + c) * size, p->type, 1, n);
-        }
+    for (int64_t r = 0; r < p->rows; r++) {
+        fits &= values_convert(element(to, p->row + r, p->col), type, 1,
+                               p->values + r * p->pitch * size, p->type, 1, p->cols);
     }
     return fits;
 }

@@ -13,7 +13,10 @@
 
 #include "kernels/check.h"
 
-enum { BLOCK = 256 }; /* elements converted at a time */
+enum {
+    BLOCK = 256, /* elements converted at a time */
+    TILE = 32    /* rows and columns transposed at a time */
+};
 
 enum st_dtype values_stored(enum dtype type)
 {
@@ -256,4 +259,29 @@ bool values_convert(void *to, enum st_dtype to_type, int64_t to_stride, const vo
         }
     }
     return true;
+}
+
+/* Through a tile on the stack, so that a line of `to` is written once and whole. */
+bool values_transpose(struct values_grid to, struct values_grid from, int64_t rows, int64_t cols)
+{
+    const int64_t to_size = (int64_t)st_dtype_size(to.type);
+    const int64_t from_size = (int64_t)st_dtype_size(from.type);
+    char tile[TILE * TILE * sizeof(double)];
+    bool fits = true;
+
+    for (int64_t r = 0; r < rows; r += TILE) {
+        const int64_t high = rows - r < TILE ? rows - r : TILE;
+        for (int64_t c = 0; c < cols; c += TILE) {
+            const int64_t wide = cols - c < TILE ? cols - c : TILE;
+            for (int64_t i = 0; i < high; i++) {
+                const char *row = (const char *)from.at + ((r + i) * from.stride + c) * from_size;
+                fits &= values_convert(tile + i * to_size, to.type, TILE, row, from.type, 1, wide);
+            }
+            for (int64_t i = 0; i < wide; i++) {
+                char *row = (char *)to.at + ((c + i) * to.stride + r) * to_size;
+                memcpy(row, tile + i * TILE * to_size, (size_t)(high * to_size));
+            }
+        }
+    }
+    return fits;
 }

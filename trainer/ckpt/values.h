@@ -22,4 +22,14 @@ bool values_can_convert(enum st_dtype from, enum st_dtype to);
 bool values_convert(void *to, enum st_dtype to_type, int64_t to_stride, const void *from,
                     enum st_dtype from_type, int64_t from_stride, int64_t n);
 
+/* A matrix in memory: rows lie `stride` elements apart. */
+struct values_grid {
+    void *at;
+    enum st_dtype type;
+    int64_t stride;
+};
+
+/* to[c][r] = from[r][c] for `rows` rows and `cols` columns of `from`, as values_convert. */
+bool values_transpose(struct values_grid to, struct values_grid from, int64_t rows, int64_t cols);
+
 #endif

@@ -16,9 +16,8 @@
 #include "trainer/ckpt/values.h"
 
 enum {
-    STAGE = 1 << 20, /* bytes converted at a time                                  */
-    TILE = 32,       /* rows of a transpose converted together, as many cache lines */
-    ALIGN = 8        /* of the data's begin in the file                            */
+    STAGE = 1 << 20, /* bytes converted at a time       */
+    ALIGN = 8        /* of the data's begin in the file */
 };
 
 /* A declared tensor. */
@@ -362,7 +361,7 @@ static bool convert(const struct part *p, char *out, enum st_dtype dtype)
     const enum st_dtype type = values_stored(p->values.type);
     const int64_t size = (int64_t)st_dtype_size(dtype), from = (int64_t)dtype_size(p->values.type);
     const int64_t width = tensor_cols(p->values);
-    const char *values = p->values.data;
+    char *values = p->values.data;
     bool fits = true;
 
     if (p->turn == ST_AS_IS) {
@@ -373,15 +372,9 @@ static bool convert(const struct part *p, char *out, enum st_dtype dtype)
         }
         return fits;
     }
-    for (int64_t tile = 0; tile < p->rows; tile += TILE) {
-        const int64_t n = p->rows - tile < TILE ? p->rows - tile : TILE;
-        for (int64_t c = 0; c < p->cols; c++) {
-            fits &=
-                values_convert(out + (tile * p->cols + c) * size, dtype, p->cols,
-                               values + ((p->col + c) * width + p->row + tile) * from, type, 1, n);
-        }
-    }
-    return fits;
+    const struct values_grid target = {out, dtype, p->cols};
+    const struct values_grid source = {values + (p->col * width + p->row) * from, type, width};
+    return values_transpose(target, source, p->cols, p->rows);
 }
 
 int writer_put(struct writer *w, struct tensor values, enum st_turn turn, struct err *err)
