@@ -266,7 +266,7 @@ bool values_transpose(struct values_grid to, struct values_grid from, int64_t ro
 {
     const int64_t to_size = (int64_t)st_dtype_size(to.type);
     const int64_t from_size = (int64_t)st_dtype_size(from.type);
-    char tile[TILE * TILE * sizeof(double)];
+    char tile[sizeof(double) * TILE * TILE];
     bool fits = true;
 
     for (int64_t r = 0; r < rows; r += TILE) {
