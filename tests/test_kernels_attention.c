@@ -65,6 +65,9 @@ static void answer_row(const struct problem *p, const struct answer *w, const do
     const double *query = x + r * row + h * K, *dy = dout + (r * s.H + h) * K;
     double *prob = malloc((size_t)s.S * sizeof(*prob)), max = -1e300, sum = 0, pull = 0;
 
+    if (prob == NULL || from > last) {
+        abort();
+    }
     for (int64_t j = from; j <= last; j++) {
         const double *key = x + (base + j) * row + (s.H + g) * K;
         prob[j] = 0;
