@@ -133,8 +133,10 @@ static int find_tokenizer(char dir[IO_PATH_MAX], const struct job_folder *job,
                           struct events *events, struct err *err)
 {
     struct report report = {events, STAGE_TOKENIZING};
-    const struct bpe_options options = {
-        .vocab_size = job->spec.tokenizer_vocab_size, .progress = report_bytes, .context = &report};
+    const struct bpe_options options = {.name = job->spec.training_file,
+                                        .vocab_size = job->spec.tokenizer_vocab_size,
+                                        .progress = report_bytes,
+                                        .context = &report};
     struct tokenizer *learned = NULL;
     char file[IO_PATH_MAX];
 

@@ -12,7 +12,7 @@ enum { SEQUENCE_PRESET = 1024 };
 
 /* Resident bytes of a rank before its arenas: program and libraries with oneDNN's generated code, and per
  * OpenMP thread its stack and buffers (probed; tests/test_memory.c holds them). */
-static const size_t CONSTANT_BYTES = (size_t)24 << 20, THREAD_BYTES = (size_t)2 << 20;
+static const size_t CONSTANT_BYTES = (size_t)40 << 20, THREAD_BYTES = (size_t)2 << 20;
 
 int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
                    struct err *err)
