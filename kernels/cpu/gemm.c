@@ -5,8 +5,6 @@
 
 #ifndef HONE_DOUBLE
 
-enum { FEW_ROWS = 16 };
-
 static struct onednn_product product_of(struct tensor c, struct tensor a, enum trans ta,
                                         struct tensor b, enum trans tb, float beta)
 {
@@ -33,12 +31,16 @@ static struct onednn_product product_of(struct tensor c, struct tensor a, enum t
     return p;
 }
 
-/* Measured on x86-64-v3, -v4 and Zen 5: the BLAS-like function is the faster of the two for f32 (0.80
- * to 0.93 of the multiply-add rate on one thread, matmul 0.74 to 0.90; three times faster for one row),
- * but with several threads it falls to a third of that where b is transposed (1024 x 3072 x 768). */
+/* Measured on x86-64-v3, -v4 and Zen 5. The BLAS-like function is mostly the faster of the two for f32:
+ * 0.7 to 0.9 of the multiply-add rate on one thread, a tenth more than matmul, and three times faster
+ * for one row. But with several threads it falls to a third of that where b is transposed
+ * (1024 x 3072 x 768), and to 0.5 where a is, for a tall and narrow c (32000 x 384). */
 static bool prefers_matmul(const struct onednn_product *p)
 {
-    return p->type == DTYPE_BF16 || (p->ta == AS_IS && p->tb == TRANSPOSED && p->M > FEW_ROWS);
+    const bool few = p->M <= 16, tall = p->M >= 2048 && p->N <= 512;
+
+    return p->type == DTYPE_BF16 || (p->ta == AS_IS && p->tb == TRANSPOSED && !few) ||
+           (p->ta == TRANSPOSED && p->tb == AS_IS && tall);
 }
 
 void cpu_gemm(struct queue *q, struct tensor c, struct tensor a, enum trans ta, struct tensor b,
