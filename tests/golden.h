@@ -131,8 +131,8 @@ static inline void golden_open(struct golden *g, const char *name, const char *b
                                  memory + 3 * g->B * g->S};
 
     g->spec = (struct spec){.global_batch_size = g->B,
-                            .precision = way.precision,
-                            .recompute = way.recompute,
+                            .precision = (int)way.precision,
+                            .recompute = (int)way.recompute,
                             .dropout = way.dropout};
     const struct dims d =
         dims_make(&g->arch, &g->spec, way.micro_batch != 0 ? way.micro_batch : g->B, g->S,

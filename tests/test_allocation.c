@@ -89,7 +89,7 @@ static void open_all(struct small *s, enum precision precision)
 {
     struct err err = {0};
     struct arch arch;
-    struct spec spec = {.global_batch_size = B, .precision = precision, .dropout = 0.1};
+    struct spec spec = {.global_batch_size = B, .precision = (int)precision, .dropout = 0.1};
     json_t *object = json_loads(config, 0, NULL);
     int32_t *memory = calloc((size_t)B * S, 4 * sizeof *memory);
 

@@ -186,8 +186,8 @@ static void a_saved_config_reads_back_the_same(void)
 {
     static const char *const texts[] = {
         LLAMA_31_8B, QWEN25_05B, MISTRAL_7B, "{\"model_type\":\"gpt2\"}",
-        "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"head_dim\":32,"
-        "\"my_own_key\":[1,2]}"};
+        ("{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
+         "\"head_dim\":32,\"my_own_key\":[1,2]}")};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         const struct arch a = read_good(texts[i]);

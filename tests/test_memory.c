@@ -122,15 +122,25 @@ static void expect_plan_holds(const char *more)
     spec_free(&j.spec);
 }
 
-static void the_system_agrees_with_the_plan(void)
+/* Sanitizers have memory of their own beside the program's. */
+static bool is_sanitized(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    printf("# skip: sanitizers have memory of their own\n");
+    return true;
 #else
+    return false;
+#endif
+}
+
+static void the_system_agrees_with_the_plan(void)
+{
+    if (is_sanitized()) {
+        printf("# skipped: sanitizers have memory of their own\n");
+        return;
+    }
     expect_plan_holds("");
     expect_plan_holds(",\"precision\":\"bf16\"");
     expect_plan_holds(",\"recompute\":\"full\"");
-#endif
 }
 
 static void more_threads_layers_and_rows_need_more(void)
