@@ -243,6 +243,58 @@ static void hashes_as_the_standard_says(void)
     EXPECT(!sha256_is_text(hex));
 }
 
+static int opens(const char *dir, const char *name)
+{
+    struct err err = {0};
+    int dir_fd = -1, fd = -1;
+
+    CHECK(io_open_dir(&dir_fd, dir, &err) == 0, "%s", err.text);
+    const int rc = io_open_beneath(&fd, dir_fd, name, &err);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    (void)close(dir_fd);
+    return rc;
+}
+
+static void follows_the_links_of_a_hugging_face_cache_and_no_others(void)
+{
+    static const char *const dirs[] = {"hub", "hub/blobs", "hub/snapshots", "hub/snapshots/rev",
+                                       "hub/other"};
+    static const struct {
+        const char *name, *target;
+        int rc;
+    } links[] = {
+        {"good", "../../blobs/abc", 0},
+        {"gone", "../../blobs/nothing", ERR_NOT_FOUND},
+        {"elsewhere", "../../other/abc", ERR_BAD_FILE},
+        {"up", "../../blobs/../../secret", ERR_BAD_FILE},
+        {"dots", "../../blobs/..", ERR_BAD_FILE},
+        {"empty", "../../blobs/", ERR_BAD_FILE},
+        {"chain", "../../blobs/link", ERR_BAD_FILE},
+        {"absolute", "/etc/passwd", ERR_BAD_FILE},
+    };
+    struct err err = {0};
+
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        CHECK(io_make_dir(in_scratch(dirs[i]), &err) == 0, "%s", err.text);
+    }
+    put_text(in_scratch("secret"), "s");
+    put_text(in_scratch("hub/blobs/abc"), "b");
+    put_text(in_scratch("hub/other/abc"), "o");
+    CHECK(symlink("../other/abc", in_scratch("hub/blobs/link")) == 0, "symlink");
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "hub/snapshots/rev/%s", links[i].name);
+        CHECK(symlink(links[i].target, in_scratch(path)) == 0, "symlink");
+        const int rc = opens(in_scratch("hub/snapshots/rev"), links[i].name);
+        EXPECT(rc == links[i].rc);
+        if (rc != links[i].rc) {
+            printf("# %s: %d\n", links[i].name, rc);
+        }
+    }
+}
+
 int main(void)
 {
     scratch_make();
@@ -256,6 +308,7 @@ int main(void)
     RUN(removes_the_deepest_tree_it_makes);
     RUN(makes_folders_and_lists_names);
     RUN(hashes_as_the_standard_says);
+    RUN(follows_the_links_of_a_hugging_face_cache_and_no_others);
     scratch_remove();
     return tap_done();
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,7 +258,7 @@ int io_open_beneath_walking(int *fd, int root_fd, const char *relative, struct e
     return keep_regular(fd, at, relative, err);
 }
 
-int io_open_beneath(int *fd, int root_fd, const char *relative, struct err *err)
+static int open_strictly(int *fd, int root_fd, const char *relative, struct err *err)
 {
     const struct open_how how = {
         .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
@@ -279,6 +280,44 @@ int io_open_beneath(int *fd, int root_fd, const char *relative, struct err *err)
         return cannot_open_beneath(relative, errno, err);
     }
     return keep_regular(fd, (int)got, relative, err);
+}
+
+/* Whether `name` is a link of a Hugging Face cache: snapshots/REVISION/NAME -> ../../blobs/BLOB. */
+static bool is_cache_link(int dir_fd, const char *name, char blob[NAME_MAX + 1])
+{
+    static const char blobs[] = "../../blobs/";
+    char target[sizeof blobs + NAME_MAX];
+    const ssize_t n = readlinkat(dir_fd, name, target, sizeof target - 1);
+
+    if (n < 0 || strchr(name, '/') != NULL) {
+        return false;
+    }
+    target[n] = '\0';
+    const char *rest = target + strlen(blobs);
+    if ((size_t)n <= strlen(blobs) || strncmp(target, blobs, strlen(blobs)) != 0 ||
+        strchr(rest, '/') != NULL || rest[0] == '.' || strlen(rest) > NAME_MAX) {
+        return false;
+    }
+    memcpy(blob, rest, strlen(rest) + 1);
+    return true;
+}
+
+int io_open_beneath(int *fd, int root_fd, const char *relative, struct err *err)
+{
+    char blob[NAME_MAX + 1];
+
+    if (!is_cache_link(root_fd, relative, blob)) {
+        return open_strictly(fd, root_fd, relative, err);
+    }
+    *fd = -1;
+    const int blobs =
+        openat(root_fd, "../../blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (blobs < 0) {
+        return cannot_open_beneath(relative, errno, err);
+    }
+    const int rc = open_strictly(fd, blobs, blob, err);
+    (void)close(blobs);
+    return rc;
 }
 
 int io_open_dir(int *fd, const char *path, struct err *err)

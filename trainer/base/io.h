@@ -45,7 +45,8 @@ int io_write_file(const char *path, const void *bytes, size_t n, struct err *err
 
 /* Open the regular file `relative` of the folder root_fd for reading; *fd is the caller's to close.
  * Symbolic links, absolute paths and ".." are refused wherever they lead, and so is everything
- * that is not a regular file; a FIFO or a device can't block the call. Errors: NOT_FOUND, BAD_FILE
+ * that is not a regular file; a FIFO or a device can't block the call. One kind of link is followed, that of a
+ * Hugging Face cache: a plain name whose target is ../../blobs/BLOB, a regular file there. Errors: NOT_FOUND, BAD_FILE
  * (refused), IO. The second form is what the first falls back to on kernels without openat2(2). */
 int io_open_beneath(int *fd, int root_fd, const char *relative, struct err *err);
 int io_open_beneath_walking(int *fd, int root_fd, const char *relative, struct err *err);
