@@ -2,13 +2,7 @@
 #include "trainer/layout.h"
 
 #include "kernels/check.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-    #include <sanitizer/asan_interface.h>
-#else
-    #define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
-    #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
+#include "trainer/base/poison.h"
 
 enum { ALIGNMENT = 256 }; /* what cudaMalloc gives, and enough for any vector load */
 

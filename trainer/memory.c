@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "trainer/base/poison.h"
+
 enum { HUGE_PAGE = 2 << 20 };
 
 static int out_of_memory(const struct layout *lo, size_t failed, struct err *err)
@@ -47,6 +49,8 @@ void memory_close(struct memory *mem)
 {
     for (int i = 0; i < LIFE_COUNT; i++) {
         if (mem->base[i] != NULL) {
+            /* The next mapping at this address must not inherit it. */
+            ASAN_UNPOISON_MEMORY_REGION(mem->base[i], mem->bytes[i]);
             (void)munmap(mem->base[i], mem->bytes[i]);
         }
     }
