@@ -182,7 +182,7 @@ static inline double golden_error(const struct golden *g, struct safetensors *st
  * small, and Adam turns the rounding of either into steps. */
 static inline bool golden_is_noise(const struct golden *g, const struct weight *w, bool trained)
 {
-    const bool rounded = trained && DTYPE_REAL == DTYPE_F32;
+    const bool rounded = trained && sizeof(real) < sizeof(double);
 
     return w->id == PARAM_K_B && (g->arch.family == FAMILY_GPT2 || rounded);
 }
