@@ -162,6 +162,7 @@ test('too many uploads at once are told to wait', async () => {
   assert.ok(await settled(async () => (await parts()).length === 8));
   assert.equal((await put('ninth', 'x')).status, 429);
   await Promise.all(slow);
+  assert.ok(await settled(async () => (await parts()).length === 0));
 });
 
 test('parts of a file: the matrix of Range', async () => {
