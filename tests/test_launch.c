@@ -583,6 +583,32 @@ static void signals_take_returns_the_strongest_once(void)
     fresh_remove(dir);
 }
 
+/* A handler's frame would be written below a stack register that a library has pointed elsewhere. */
+static void signals_run_no_handler_in_a_rank(void)
+{
+    static const int heeded[] = {SIGUSR1, SIGTERM, SIGINT};
+
+    make_job();
+    const pid_t pid = fork();
+    if (pid == 0) {
+        bool is_right = true;
+        (void)signal(SIGTERM, SIG_IGN);
+        signals_install();
+        for (size_t i = 0; i < sizeof heeded / sizeof *heeded; i++) {
+            struct sigaction now = {0};
+            sigset_t blocked;
+            is_right = is_right && sigaction(heeded[i], NULL, &now) == 0 &&
+                       now.sa_handler == SIG_DFL &&
+                       pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0 &&
+                       sigismember(&blocked, heeded[i]) == 1;
+        }
+        (void)raise(SIGTERM);
+        _exit(is_right && signals_take() == SIGNALS_STOP ? 0 : 1);
+    }
+    EXPECT(wait_for(pid) == 0);
+    fresh_remove(dir);
+}
+
 /* In a child with a file system of its own, 512 KB large. 77: not allowed here. */
 static int run_on_a_small_disk(void)
 {
@@ -690,6 +716,7 @@ int main(void)
     RUN(a_request_that_cannot_run_is_recorded_as_failed);
     RUN(a_folder_without_a_job_is_left_alone);
     RUN(signals_take_returns_the_strongest_once);
+    RUN(signals_run_no_handler_in_a_rank);
     RUN(how_it_ended_is_told_on_a_full_disk);
     RUN(a_process_with_the_jobs_mark_is_swept);
     RUN(a_number_that_was_used_again_gets_no_signal);

@@ -146,11 +146,11 @@ static void heed_signals(bool is_preparing)
 {
     sigset_t none;
 
-    if (is_preparing) {
-        (void)signal(SIGUSR1, SIG_IGN);
-    } else {
+    if (!is_preparing) {
         signals_install();
+        return;
     }
+    (void)signal(SIGUSR1, SIG_IGN);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }

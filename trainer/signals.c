@@ -1,60 +1,73 @@
-/* signals.c - one atomic flag between signal handlers and the training loop. */
+/* signals.c - the training loop asks which of its three signals are pending.
+ *
+ * There is no handler, on purpose: oneDNN's sgemm kernels point the stack register into a buffer on the heap
+ * while they run, and the frame of a handler would be written over what lies below that buffer.
+ */
 #include "trainer/signals.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <stddef.h>
+#include <time.h>
 
 static const struct {
     int signal;
     enum signals_request request;
-} table[] = {{SIGUSR1, SIGNALS_SAVE}, {SIGTERM, SIGNALS_STOP}, {SIGINT, SIGNALS_LEAVE}};
+} table[] = {/* the strongest first */
+             {SIGINT, SIGNALS_LEAVE},
+             {SIGTERM, SIGNALS_STOP},
+             {SIGUSR1, SIGNALS_SAVE}};
 
 enum { SIGNALS = sizeof table / sizeof table[0] };
 
-/* Bit r is set when request r was made. Lock-free, hence allowed in a handler. */
-static atomic_uint requests;
-
-static void on_signal(int signal)
+static sigset_t all_of_them(void)
 {
+    sigset_t set;
+
+    (void)sigemptyset(&set);
     for (int i = 0; i < SIGNALS; i++) {
-        if (table[i].signal == signal) {
-            atomic_fetch_or(&requests, 1U << table[i].request);
-        }
+        (void)sigaddset(&set, table[i].signal);
     }
+    return set;
 }
 
 void signals_install(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigset_t let_through;
+    const sigset_t set = all_of_them();
 
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigemptyset(&let_through);
+    /* A signal that is ignored never becomes pending. */
     for (int i = 0; i < SIGNALS; i++) {
-        (void)sigaction(table[i].signal, &action, NULL);
-        (void)sigaddset(&let_through, table[i].signal);
+        (void)signal(table[i].signal, SIG_DFL);
     }
-    (void)sigprocmask(SIG_UNBLOCK, &let_through, NULL);
-}
-
-static enum signals_request strongest(unsigned bits)
-{
-    if ((bits & 1U << SIGNALS_LEAVE) != 0) {
-        return SIGNALS_LEAVE;
-    }
-    if ((bits & 1U << SIGNALS_STOP) != 0) {
-        return SIGNALS_STOP;
-    }
-    return (bits & 1U << SIGNALS_SAVE) != 0 ? SIGNALS_SAVE : SIGNALS_NONE;
+    (void)sigprocmask(SIG_SETMASK, &set, NULL);
 }
 
 enum signals_request signals_take(void)
 {
-    return strongest(atomic_exchange(&requests, 0));
+    const sigset_t set = all_of_them();
+    const struct timespec at_once = {0};
+    enum signals_request strongest = SIGNALS_NONE;
+
+    for (int taken = sigtimedwait(&set, NULL, &at_once); taken > 0;
+         taken = sigtimedwait(&set, NULL, &at_once)) {
+        for (int i = 0; i < SIGNALS; i++) {
+            if (table[i].signal == taken && table[i].request > strongest) {
+                strongest = table[i].request;
+            }
+        }
+    }
+    return strongest;
 }
 
 enum signals_request signals_peek(void)
 {
-    return strongest(atomic_load(&requests));
+    sigset_t pending;
+
+    (void)sigemptyset(&pending);
+    (void)sigpending(&pending);
+    for (int i = 0; i < SIGNALS; i++) {
+        if (sigismember(&pending, table[i].signal) == 1) {
+            return table[i].request;
+        }
+    }
+    return SIGNALS_NONE;
 }
