@@ -75,6 +75,10 @@ struct kernels {
     void (*gemm)(struct queue *q, struct tensor c, struct tensor a, enum trans ta, struct tensor b,
                  enum trans tb, float beta);
 
+    /* c = a b^T.   a [M,K], b [N,K], c [M,N], types as for gemm. Row m of c is a function of row m of a
+     * and of b alone, bit for bit: not of M, of the other rows or of the number of threads. */
+    void (*gemm_rows)(struct queue *q, struct tensor c, struct tensor a, struct tensor b);
+
     /* y[r,:] += b.   y [R,N] in place, b [N].      db[n] += sum_r dy[r,n]. */
     void (*bias_forward)(struct queue *q, struct tensor y, struct tensor b);
     void (*bias_backward)(struct queue *q, struct tensor db, struct tensor dy);
@@ -125,11 +129,13 @@ struct kernels {
     void (*attention_backward)(struct queue *q, struct tensor dqkv, struct tensor dout,
                                const struct tensor saved[3], struct tensor first,
                                const struct attention_shape *s, const struct dropout *drop);
-    /* One new token for each of B sequences: appends the key and value of qkv [B,(H+2G)K] to the
-     * caches [B, T G K] at position pos[b], then attends over max(0, pos[b]+1-window) .. pos[b]
-     * (window 0: all). out [B,H K], pos [B] i32. s->S is T, the capacity of the caches. */
+    /* New tokens of any of B sequences: enters the keys and values of all rows of qkv [R,(H+2G)K] into
+     * the caches [B, T G K], row r at position pos[r] of sequence slot[r]; then row r attends over
+     * max(0, pos[r]+1-window) .. pos[r] of its sequence (window 0: all). out [R,H K]; place: slot, pos,
+     * both [R] i32, no two rows alike. s->S is T, the capacity of the caches. Rows of out are as
+     * independent of each other as those of gemm_rows. */
     void (*attention_decode)(struct queue *q, struct tensor out, const struct tensor cache[2],
-                             struct tensor qkv, struct tensor pos, int64_t window,
+                             struct tensor qkv, const struct tensor place[2], int64_t window,
                              const struct attention_shape *s);
 
     /* y = act(x).   dx = dy act'(x).   All [R,F]. GELU: Hendrycks & Gimpel 2016 (arXiv:1606.08415),

@@ -52,6 +52,11 @@ size_t workspace_gemm(int64_t M, int64_t N, int64_t K, enum dtype type, enum dty
     return library > plain ? library : plain;
 }
 
+size_t workspace_rows(int64_t M, int64_t K, enum dtype type)
+{
+    return type == DTYPE_REAL ? 0 : reals(M * K);
+}
+
 size_t workspace_attention(const struct attention_shape *s, enum dtype type, int threads)
 {
     const int64_t K = rounded_up(s->K, CPU_LANES_MAX);

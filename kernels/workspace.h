@@ -14,6 +14,9 @@
 size_t workspace_gemm(int64_t M, int64_t N, int64_t K, enum dtype type, enum dtype out,
                       int threads);
 
+/* Bytes for gemm_rows with a [M,K] of element type `type`. */
+size_t workspace_rows(int64_t M, int64_t K, enum dtype type);
+
 /* Bytes for attention_forward, attention_backward and attention_decode. */
 size_t workspace_attention(const struct attention_shape *s, enum dtype type, int threads);
 

@@ -230,6 +230,13 @@ static void a_query_that_is_not_a_number_spoils_its_row_only(void)
     free_all();
 }
 
+/* Sequence b lies in slot B - 1 - b of the cache. */
+static void place_row(const struct tensor place[2], int64_t row, int64_t slot, int64_t pos)
+{
+    set_at(place[0], row, (double)slot);
+    set_at(place[1], row, (double)pos);
+}
+
 /* Decoding one token at a time gives the rows of the forward pass. */
 static void check_decoding(struct attention_shape s, enum dtype type, int64_t window)
 {
@@ -237,7 +244,8 @@ static void check_decoding(struct attention_shape s, enum dtype type, int64_t wi
     const struct attention_shape capacity = {s.B, s.S + 3, s.H, s.G, s.K, s.scale};
     const struct tensor cache[2] = {take_random(type, s.B * (s.S + 3), s.G * s.K, 9),
                                     take_random(type, s.B * (s.S + 3), s.G * s.K, 9)};
-    const struct tensor row = take(type, s.B, (s.H + 2 * s.G) * s.K), pos = take(DTYPE_I32, s.B, 1);
+    const struct tensor row = take(type, s.B, (s.H + 2 * s.G) * s.K);
+    const struct tensor place[2] = {take(DTYPE_I32, s.B, 1), take(DTYPE_I32, s.B, 1)};
     const struct tensor out = take(type, s.B, s.H * s.K);
     const size_t bytes = tensor_bytes(row) / (size_t)s.B, wide = tensor_bytes(out) / (size_t)s.B;
     struct queue q = take_queue(workspace_attention(&capacity, type, 4));
@@ -247,9 +255,9 @@ static void check_decoding(struct attention_shape s, enum dtype type, int64_t wi
         for (int64_t b = 0; b < s.B; b++) {
             memcpy((char *)row.data + (size_t)b * bytes,
                    (const char *)p.qkv.data + (size_t)(b * s.S + t) * bytes, bytes);
-            set_at(pos, b, (double)t);
+            place_row(place, b, s.B - 1 - b, t);
         }
-        k->attention_decode(&q, out, cache, row, pos, window, &capacity);
+        k->attention_decode(&q, out, cache, row, place, window, &capacity);
         for (int64_t b = 0; b < s.B; b++) {
             const struct tensor got = tensor_slice(out, b, 1);
             const struct tensor want = tensor_slice(p.out, b * s.S + t, 1);
@@ -268,6 +276,41 @@ static void decodes_what_the_forward_pass_computes(void)
     check_decoding(shape_of(2, 90, 4, 2, 17), DTYPE_REAL, 0);
     check_decoding(shape_of(1, 70, 3, 1, 64), DTYPE_REAL, 20);
     check_decoding(shape_of(2, 70, 2, 2, 32), DTYPE_BF16, 0);
+    kernels_cpu_threads(1);
+}
+
+/* Many tokens of several sequences in one call, in any order: each row is what it is when the tokens
+ * come one by one, bit for bit. */
+static void check_mixed(struct attention_shape s, enum dtype type)
+{
+    const int64_t R = s.B * s.S, wide = (s.H + 2 * s.G) * s.K;
+    const struct tensor qkv = take_random(type, R, wide, 1), out = take(type, R, s.H * s.K);
+    const struct tensor place[2] = {take(DTYPE_I32, R, 1), take(DTYPE_I32, R, 1)};
+    const struct tensor cache[2] = {take(type, s.B, s.S * s.G * s.K),
+                                    take(type, s.B, s.S * s.G * s.K)};
+    const struct tensor again[2] = {take(type, s.B, s.S * s.G * s.K),
+                                    take(type, s.B, s.S * s.G * s.K)};
+    const struct tensor one = take(type, 1, s.H * s.K);
+    struct queue q = take_queue(workspace_attention(&s, type, 4));
+
+    for (int64_t r = 0; r < R; r++) {
+        place_row(place, r, r % s.B, s.S - 1 - r / s.B); /* the last tokens first */
+    }
+    k->attention_decode(&q, out, cache, qkv, place, 0, &s);
+    for (int64_t r = R - 1; r >= 0; r--) {
+        const struct tensor at[2] = {tensor_slice(place[0], r, 1), tensor_slice(place[1], r, 1)};
+        k->attention_decode(&q, one, again, tensor_slice(qkv, r, 1), at, 0, &s);
+        EXPECT(memcmp(one.data, tensor_slice(out, r, 1).data, tensor_bytes(one)) == 0);
+    }
+    EXPECT(same_bytes(cache[0], again[0]) && same_bytes(cache[1], again[1]));
+    free_all();
+}
+
+static void a_row_does_not_depend_on_the_others_of_the_call(void)
+{
+    kernels_cpu_threads(2);
+    check_mixed(shape_of(3, 45, 4, 2, 17), DTYPE_REAL);
+    check_mixed(shape_of(2, 40, 3, 1, 64), DTYPE_BF16);
     kernels_cpu_threads(1);
 }
 
@@ -315,6 +358,7 @@ static void run_tests(const struct kernels *table)
     RUN(does_not_depend_on_threads);
     RUN(a_query_that_is_not_a_number_spoils_its_row_only);
     RUN(decodes_what_the_forward_pass_computes);
+    RUN(a_row_does_not_depend_on_the_others_of_the_call);
 #ifdef HONE_DOUBLE
     RUN(gradients_are_finite_differences);
 #endif

@@ -158,6 +158,51 @@ static void repeats_bit_for_bit(void)
     }
 }
 
+static void multiplies_rows(void)
+{
+    static const enum dtype types[3][2] = {
+        {DTYPE_REAL, DTYPE_REAL}, {DTYPE_BF16, DTYPE_REAL}, {DTYPE_BF16, DTYPE_BF16}};
+
+    for (int i = 0; i < SIZES * 3; i++) {
+        const enum dtype type = types[i % 3][0], out = types[i % 3][1];
+        struct form f = {.M = sizes[i / 3][0], .N = sizes[i / 3][1], .K = sizes[i / 3][2]};
+        f.tb = TRANSPOSED;
+        const struct tensor a = take_random(type, f.M, f.K, 1), b = take_random(type, f.N, f.K, 1);
+        const struct tensor c = take_random(out, f.M, f.N, 1);
+        struct queue q = take_queue(workspace_rows(f.M, f.K, type));
+        const double *want = reference(f, c, a, b);
+        kernels_cpu_threads(1 + i % 4);
+        k->gemm_rows(&q, c, a, b);
+        EXPECT_CLOSE(c, want, out == DTYPE_BF16 ? ROUNDED : EXACT);
+        free_all();
+    }
+    kernels_cpu_threads(1);
+}
+
+/* Row m of many is bit-equal to that row alone, in each place, for every number of threads. */
+static void a_row_of_a_product_does_not_depend_on_the_others(void)
+{
+    static const enum dtype types[] = {DTYPE_REAL, DTYPE_BF16};
+
+    for (int i = 0; i < 2; i++) {
+        const struct tensor a = take_random(types[i], 29, 333, 1);
+        const struct tensor b = take_random(types[i], 91, 333, 1);
+        const struct tensor all = take(DTYPE_REAL, 29, 91), some = take(DTYPE_REAL, 29, 91);
+        struct queue q = take_queue(workspace_rows(29, 333, types[i]));
+        kernels_cpu_threads(3);
+        k->gemm_rows(&q, all, a, b);
+        kernels_cpu_threads(1);
+        for (int64_t count = 1; count <= 7; count++) {
+            for (int64_t m = 0; m + count <= 29; m++) {
+                const struct tensor c = tensor_slice(some, 0, count);
+                k->gemm_rows(&q, c, tensor_slice(a, m, count), b);
+                EXPECT(memcmp(c.data, tensor_slice(all, m, count).data, tensor_bytes(c)) == 0);
+            }
+        }
+        free_all();
+    }
+}
+
 static void run_tests(const struct kernels *table)
 {
     k = table;
@@ -168,6 +213,8 @@ static void run_tests(const struct kernels *table)
     RUN(carries_not_a_number_into_its_row_only);
     RUN(a_product_over_nothing_is_zero);
     RUN(repeats_bit_for_bit);
+    RUN(multiplies_rows);
+    RUN(a_row_of_a_product_does_not_depend_on_the_others);
 }
 
 int main(void)

@@ -42,6 +42,17 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     return d;
 }
 
+struct dims dims_serving(const struct arch *a, enum dtype type,
+                         const int64_t slots_positions_rows[3], int threads)
+{
+    struct dims d =
+        dims_inference(a, type, slots_positions_rows[0], slots_positions_rows[1], threads);
+
+    d.R = slots_positions_rows[2];
+    d.chunk = d.B < d.R ? d.B : d.R;
+    return d;
+}
+
 struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,
                            int threads)
 {

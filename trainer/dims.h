@@ -34,4 +34,9 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
 struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,
                            int threads);
 
+/* Sizes for generating `slots` texts side by side, each of up to `positions` tokens; one forward pass
+ * takes up to `rows` tokens of any of them, of which `slots` at a time have logits. */
+struct dims dims_serving(const struct arch *a, enum dtype type,
+                         const int64_t slots_positions_rows[3], int threads);
+
 #endif

@@ -70,7 +70,8 @@ static size_t workspace_of(const struct dims *d)
     /* The last chunk of the head may be any number of rows; bounds grow with the rows. */
     n = larger(n, linear_workspace(d, d->chunk, d->V, d->D, DTYPE_REAL));
     if (!d->training) {
-        n = larger(n, linear_workspace(d, 1, d->V, d->D, DTYPE_REAL));
+        const int64_t heads = d->H * d->K, in = d->F > heads ? d->F : heads;
+        n = larger(n, workspace_rows(d->R, in > d->D ? in : d->D, d->act));
     }
     return n;
 }
@@ -81,6 +82,10 @@ static void plan_batch(struct model *m, struct layout *lo)
 
     m->ids = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
     m->pos = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
+    m->slot = tensor_none();
+    if (!d->training) {
+        m->slot = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
+    }
     m->square_sum = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     m->first[1] = tensor_none();
     if (d->training) {
@@ -166,6 +171,7 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
 
     c.batch.ids = micro_rows(m->ids, micro, rows);
     c.batch.pos = micro_rows(m->pos, micro, rows);
+    c.batch.slot = micro_rows(m->slot, micro, rows);
     if (m->d.training) {
         c.batch.labels = micro_rows(m->labels, micro, rows);
         c.batch.first[0] = micro_rows(m->first[0], micro, rows);

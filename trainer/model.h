@@ -21,7 +21,7 @@ struct model {
     struct tensor workspace;  /* scratch: for kernels                                */
     struct tensor snapshot;   /* real; where checkpoints assemble fused tensors; may be absent */
     struct tensor square_sum; /* f64 [1]                                             */
-    struct tensor ids, labels, pos, first[2]; /* i32 [micros, R]: the tokens of a step   */
+    struct tensor ids, labels, pos, slot, first[2]; /* i32 [micros, R]: the tokens of a step */
     struct weight *weights; /* owned [weight_count], in the order of planning      */
     int weight_count;
     int slots;

@@ -35,17 +35,13 @@ void attention_plan(struct attention *a, struct planner *p, int layer)
     }
 }
 
-/* Row after row through the cache: each sees those before it. One sequence, or one row of each. */
+/* Through the cache: each row sees those before it in its sequence. */
 static void attend_cached(const struct attention *a, const struct ctx *c, int64_t window)
 {
     const struct attention_shape s = shape_of(c->d);
-    const struct tensor fused = here(c, a->fused), mixed = here(c, a->mixed);
+    const struct tensor place[2] = {c->batch.slot, c->batch.pos};
 
-    for (int64_t row = 0; row < c->rows; row += c->d->B) {
-        c->k->attention_decode(c->q, tensor_slice(mixed, row, c->d->B), a->cache,
-                               tensor_slice(fused, row, c->d->B),
-                               tensor_slice(c->batch.pos, row, c->d->B), window, &s);
-    }
+    c->k->attention_decode(c->q, here(c, a->mixed), a->cache, here(c, a->fused), place, window, &s);
 }
 
 void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,

@@ -79,11 +79,10 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
 
 struct tensor head_logits(const struct head *h, const struct ctx *c, struct tensor x)
 {
-    struct ctx one = *c;
+    struct ctx some = *c;
 
-    one.rows = 1;
-    norm_forward(&h->norm, &one, here(&one, h->h), x);
-    c->k->gemm(c->q, tensor_slice(h->logits, 0, 1), here(&one, h->h), AS_IS, h->w, TRANSPOSED,
-               0.0F);
-    return tensor_slice(h->logits, 0, 1);
+    some.rows = tensor_rows(x);
+    norm_forward(&h->norm, &some, here(&some, h->h), x);
+    product_forward(c, tensor_slice(h->logits, 0, some.rows), here(&some, h->h), h->w);
+    return tensor_slice(h->logits, 0, some.rows);
 }

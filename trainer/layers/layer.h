@@ -51,6 +51,7 @@ struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int
 struct batch {
     struct tensor ids, labels; /* label < 0: not trained                                   */
     struct tensor pos;         /* position of the row in its sequence                      */
+    struct tensor slot;        /* which sequence of the cache the row goes on; generating  */
     struct tensor first[2];    /* first row that may be seen: without, with sliding window */
 };
 
@@ -84,6 +85,9 @@ enum drop_site { DROP_EMBEDDING, DROP_SCORES, DROP_ATTENTION, DROP_MLP };
 
 /* Whether this call drops; fills *drop for a site. */
 bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site);
+
+/* y = x w^T. When generating, each row by itself: what else is in the batch does not change a text. */
+void product_forward(const struct ctx *c, struct tensor y, struct tensor x, struct tensor w);
 
 /* y = x w^T + b.   w [out,in] is one or several rows of the parameter table; b may be absent. */
 struct linear {
@@ -182,7 +186,7 @@ void head_forward(const struct head *h, const struct ctx *c, struct tensor x);
  * exist once: loss and gradient are taken from them in one visit. */
 void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, struct tensor x,
                    double scale);
-/* Logits of one row of x, real [1,V], in scratch; valid until the next call. */
+/* Logits of rows of x, at most `chunk`: real [rows,V], in scratch; valid until the next call. */
 struct tensor head_logits(const struct head *h, const struct ctx *c, struct tensor x);
 
 #endif

@@ -12,9 +12,18 @@ void linear_plan(struct linear *l, struct planner *p, const enum param_id *weigh
     }
 }
 
+void product_forward(const struct ctx *c, struct tensor y, struct tensor x, struct tensor w)
+{
+    if (c->d->training) {
+        c->k->gemm(c->q, y, x, AS_IS, w, TRANSPOSED, 0.0F);
+    } else {
+        c->k->gemm_rows(c->q, y, x, w);
+    }
+}
+
 void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y, struct tensor x)
 {
-    c->k->gemm(c->q, y, x, AS_IS, l->w, TRANSPOSED, 0.0F);
+    product_forward(c, y, x, l->w);
     if (tensor_count(l->b) > 0) {
         c->k->bias_forward(c->q, y, l->b);
     }

@@ -180,7 +180,8 @@ void VEC(attention_forward)(struct queue *q, struct tensor out, struct tensor ls
 struct decoding {
     struct attention a;         /* S is the capacity, row the width of qkv */
     const struct tensor *cache; /* keys, values                            */
-    int64_t b, g, group;        /* group: query heads of a key head        */
+    int64_t row, b, g;          /* row of the call, its sequence, key head */
+    int64_t group;              /* query heads of a key head               */
     int64_t from, end;          /* keys seen                               */
 };
 
@@ -251,7 +252,7 @@ static void decode_heads(struct tensor out, const struct forward *f, const struc
     real tile[TILE];
 
     for (int64_t i = 0; i < d->group; i++) {
-        const real *v = tile_read(a->qkv, d->b * a->row + (h0 + i) * a->K, a->K, tile);
+        const real *v = tile_read(a->qkv, d->row * a->row + (h0 + i) * a->K, a->K, tile);
         memcpy(f->queries + i * a->width, v, (size_t)a->K * sizeof(real));
         memset(f->sums + i * a->width, 0, (size_t)a->width * sizeof(real));
         f->max[i] = LOWEST;
@@ -266,7 +267,7 @@ static void decode_heads(struct tensor out, const struct forward *f, const struc
         }
     }
     for (int64_t i = 0; i < d->group; i++) {
-        const int64_t at = (d->b * a->H + h0 + i) * a->K;
+        const int64_t at = (d->row * a->H + h0 + i) * a->K;
         real *y = tile_open(out, at, tile);
         const real factor = REAL(1.0) / f->total[i], *sums = f->sums + i * a->width;
 #pragma omp simd
@@ -277,35 +278,62 @@ static void decode_heads(struct tensor out, const struct forward *f, const struc
     }
 }
 
+/* Row t / G of the call and its key head t % G. */
+static struct decoding decoding_of(const struct attention *a, const struct tensor cache[2],
+                                   const struct tensor place[2], int64_t window, int64_t t)
+{
+    const int64_t row = t / a->G, end = ((const int32_t *)place[1].data)[row] + 1;
+
+    return (struct decoding){.a = *a,
+                             .cache = cache,
+                             .row = row,
+                             .b = ((const int32_t *)place[0].data)[row],
+                             .g = t % a->G,
+                             .group = a->H / a->G,
+                             .from = window > 0 ? larger(0, end - window) : 0,
+                             .end = end};
+}
+
+static void enter_row(const struct decoding *d)
+{
+    const struct attention *a = &d->a;
+    const int64_t key = d->row * a->row + (a->H + d->g) * a->K;
+
+    CHECK(d->end >= 1 && d->end <= a->S, "position %lld in a cache of %lld", (long long)d->end - 1,
+          (long long)a->S);
+    CHECK(d->b >= 0 && d->b < a->B, "sequence %lld of %lld", (long long)d->b, (long long)a->B);
+    copy_row(d->cache[0], cache_at(d, d->end - 1), a->qkv, key, a->K);
+    copy_row(d->cache[1], cache_at(d, d->end - 1), a->qkv, key + a->G * a->K, a->K);
+}
+
 void VEC(attention_decode)(struct queue *q, struct tensor out, const struct tensor cache[2],
-                           struct tensor qkv, struct tensor pos, int64_t window,
+                           struct tensor qkv, const struct tensor place[2], int64_t window,
                            const struct attention_shape *s)
 {
-    const struct attention_shape one = {s->B, 1, s->H, s->G, s->K, s->scale};
-    struct attention a = attention_of(qkv, pos, &one, NULL);
-    const int32_t *place = pos.data;
+    const int64_t rows = tensor_rows(qkv);
+    const struct attention_shape flat = {rows, 1, s->H, s->G, s->K, s->scale};
+    struct attention a = attention_of(qkv, place[1], &flat, NULL);
 
+    a.B = s->B;
     a.S = s->S;
     check_workspace(q, s, qkv.type);
-    check_any(out, a.B * a.H * a.K);
+    check_any(out, rows * a.H * a.K);
     check_any(cache[0], a.B * a.S * a.G * a.K);
     check_any(cache[1], a.B * a.S * a.G * a.K);
+    check_i32(place[0], rows);
     CHECK(a.H / a.G <= QUERIES, "%lld heads share one", (long long)(a.H / a.G));
-#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
-    for (int64_t t = 0; t < a.B * a.G; t++) {
-        const struct scratch mine = thread_scratch(q, s, qkv.type);
-        const struct forward f = forward_scratch(mine, &a);
-        const int64_t b = t / a.G, g = t % a.G, end = place[b] + 1;
-        const struct decoding d = {.a = a,
-                                   .cache = cache,
-                                   .b = b,
-                                   .g = g,
-                                   .group = a.H / a.G,
-                                   .from = window > 0 ? larger(0, end - window) : 0,
-                                   .end = end};
-        CHECK(end >= 1 && end <= a.S, "position %d in a cache of %lld", place[b], (long long)a.S);
-        copy_row(cache[0], cache_at(&d, end - 1), qkv, b * a.row + (a.H + g) * a.K, a.K);
-        copy_row(cache[1], cache_at(&d, end - 1), qkv, b * a.row + (a.H + a.G + g) * a.K, a.K);
-        decode_heads(out, &f, &d);
+#pragma omp parallel num_threads(cpu_threads())
+    {
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < rows * a.G; t++) {
+            const struct decoding d = decoding_of(&a, cache, place, window, t);
+            enter_row(&d);
+        }
+        const struct forward f = forward_scratch(thread_scratch(q, s, qkv.type), &a);
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < rows * a.G; t++) {
+            const struct decoding d = decoding_of(&a, cache, place, window, t);
+            decode_heads(out, &f, &d);
+        }
     }
 }

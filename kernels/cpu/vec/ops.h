@@ -7,6 +7,7 @@
 
 void VEC(gemm_plain)(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
                      struct tensor b, enum trans tb, float beta);
+void VEC(gemm_rows)(struct queue *q, struct tensor c, struct tensor a, struct tensor b);
 double VEC(probe)(int ms);
 
 void VEC(bias_forward)(struct queue *q, struct tensor y, struct tensor b);
@@ -34,7 +35,7 @@ void VEC(attention_backward)(struct queue *q, struct tensor dqkv, struct tensor 
                              const struct tensor saved[3], struct tensor first,
                              const struct attention_shape *s, const struct dropout *drop);
 void VEC(attention_decode)(struct queue *q, struct tensor out, const struct tensor cache[2],
-                           struct tensor qkv, struct tensor pos, int64_t window,
+                           struct tensor qkv, const struct tensor place[2], int64_t window,
                            const struct attention_shape *s);
 void VEC(activation_forward)(struct queue *q, struct tensor y, struct tensor x,
                              enum activation act);
