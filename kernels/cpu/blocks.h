@@ -12,6 +12,8 @@ enum {
     GEMM_ROWS = 1152, /* rows, columns and depth of the blocks of the plain GEMM:       */
     GEMM_COLS = 1152, /* multiples of every register tile's height and width            */
     GEMM_DEPTH = 384,
+    GEMM_SMALL = 1 << 18,        /* a product of at most so many multiplications is small: */
+    GEMM_SMALL_DEPTH = 16,       /* short sums of short sums, which rounds less            */
     GEMM_ROWS_THREAD = 144,      /* rows that one thread packs at a time                */
     GEMM_LIBRARY_KIB_F32 = 1024, /* what oneDNN may have for each thread                */
     GEMM_LIBRARY_KIB_BF16 = 3328,

@@ -232,6 +232,8 @@ void VEC(gemm_plain)(struct queue *q, struct tensor c, struct tensor a, enum tra
 {
     struct product p = product_of(q, c, a, ta, b, tb);
 
+    const int64_t depth = p.M * p.N * p.K <= GEMM_SMALL ? GEMM_SMALL_DEPTH : GEMM_DEPTH;
+
     p.add = beta != 0.0F;
     check_any(c, p.M * p.N);
     check_any(a, p.M * p.K);
@@ -250,9 +252,9 @@ void VEC(gemm_plain)(struct queue *q, struct tensor c, struct tensor a, enum tra
             if (c.type != DTYPE_REAL) {
                 load_sums(&p, m, n, rows, cols);
             }
-            for (int64_t k = 0; k < p.K; k += GEMM_DEPTH) {
+            for (int64_t k = 0; k < p.K; k += depth) {
                 const int64_t at[3] = {m, n, k};
-                multiply_block(&p, at, rows, cols, smaller(GEMM_DEPTH, p.K - k));
+                multiply_block(&p, at, rows, cols, smaller(depth, p.K - k));
             }
             if (c.type != DTYPE_REAL) {
                 store_sums(&p, m, n, rows, cols);
