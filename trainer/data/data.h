@@ -1,10 +1,12 @@
-/* data.h - a text file as training samples: tokenised once into a mapped file, cut into sets and samples,
+/* data.h - a file as training samples: tokenised once into a mapped file, cut into sets and samples,
  * ordered by a function of (seed, consumed samples) alone.
  *
  *   text file --data_prepare--> token file --data_split--> training set, validation set --data_batch--> rows
+ *   examples  ------------------> token file --pack_split, pack_make--> the same (data/pack.h)
  *
- * Sample i of a set covers tokens [i S, i S + S + 1): S inputs, labels shifted by one; neighbours share
- * one token. The last sample may be short: its tail has ids 0 and labels -100.
+ * Sample i of a text covers tokens [i S, i S + S + 1): S inputs, labels shifted by one; neighbours share
+ * one token. The last sample may be short: its tail has ids 0 and labels -100. A sample of examples is a row
+ * of whole examples that do not see each other.
  */
 #ifndef TRAINER_DATA_DATA_H
 #define TRAINER_DATA_DATA_H
@@ -17,6 +19,7 @@
 #include "trainer/tokenizer/tokenizer.h"
 
 struct token_file;
+struct pack;
 
 /* Bytes of text done and in all; called a few times a second at most. */
 typedef void data_progress(void *context, uint64_t done, uint64_t total);
@@ -49,18 +52,27 @@ int64_t token_file_count(const struct token_file *f);     /* tokens             
 int64_t token_file_documents(const struct token_file *f); /* at least 1                         */
 uint64_t token_file_text_bytes(const struct token_file *f);
 int32_t token_file_at(const struct token_file *f, int64_t i);
+bool token_file_trained(const struct token_file *f, int64_t i); /* is it a target? */
+
+enum token_file_kind { TOKEN_FILE_TEXT, TOKEN_FILE_EXAMPLES };
+enum token_file_kind token_file_kind(const struct token_file *f);
+
+/* What the maker of the file left: JSON that nobody has checked, not terminated; 0 bytes for none. */
+const char *token_file_report(const struct token_file *f, size_t *bytes);
+
 const char *token_file_path(const struct token_file *f);
 
-/* A range of a token file, read as samples; a plain value that borrows the file. */
+/* A range of a text, or rows of examples, read as samples; a plain value that borrows the file. */
 struct data_set {
     const struct token_file *file;
-    int64_t begin, end; /* tokens                                                                */
-    int64_t S;          /* tokens in a sample                                                    */
-    uint64_t seed;      /* of the order                                                          */
-    bool apart;         /* a token sees its own document only (first); else all before it        */
+    int64_t begin, end;      /* tokens; of examples only their number counts                      */
+    int64_t S;               /* tokens in a sample                                                */
+    uint64_t seed;           /* of the order                                                      */
+    bool apart;              /* a token sees its own document only (first); else all before it    */
+    const struct pack *rows; /* borrowed; NULL for a text                                         */
 };
 
-/* Samples in the set: ceil((tokens - 1) / S). */
+/* Samples in the set: ceil((tokens - 1) / S) of a text, rows of examples; 0 for an empty set. */
 int64_t data_samples(const struct data_set *s);
 
 /* Hold out the last `fraction` of the tokens, rounded to whole samples, at least one when fraction > 0 and
@@ -73,12 +85,14 @@ int data_split(struct data_set *training, struct data_set *validation, const str
 struct data_rows {
     int32_t *ids;
     int32_t *labels;    /* -100: not trained                                                     */
-    int32_t *positions; /* 0 .. S-1                                                              */
+    int32_t *positions; /* 0 .. S-1; of examples counted within each                             */
     int32_t *first;     /* position of the first token that this one may see                    */
 };
 
 /* Which sample training meets at place `consumed` (from 0): epoch consumed / n, shuffled anew in every
- * epoch, each sample once. */
+ * epoch, each sample once. Rows of one length each come in groups (data/pack.h): a group begins where
+ * `consumed` is a multiple of its size; the shortest rows begin an epoch that does not begin with a group, the longest
+ * end it. */
 int64_t data_order(const struct data_set *s, int64_t consumed);
 
 /* Rows consumed .. consumed + count - 1 in training order; rows at or beyond `total` (samples of the whole

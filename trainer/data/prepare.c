@@ -1,68 +1,32 @@
 /* prepare.c - a text file to a token file, through the cache. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "trainer/base/io.h"
-#include "trainer/data/token_file.h"
+#include "trainer/data/token_writer.h"
 #include "trainer/tokenizer/text_file.h"
 
-enum { PROGRESS_BYTES = 1 << 22, WRITE_TOKENS = 1 << 16 };
+enum { PROGRESS_BYTES = 1 << 22 };
 
-/* A token file while it is written. */
-struct writer {
+/* A text on its way into a token file. */
+struct work {
     const struct data_source *source;
+    const char *name;
     const struct tokenizer *tokenizer;
-    const char *path; /* aside */
-    int fd;
-    struct token_file_header header;
-    unsigned char *block; /* owned; WRITE_TOKENS tokens */
-    size_t filled;        /* bytes of it */
-    int64_t *ends;        /* owned; of documents */
-    size_t end_room;
+    struct token_writer *out;
     int32_t last; /* token; -1 before the first */
 };
 
-static int write_block(struct writer *w, struct err *err)
+static int write_token(struct work *w, int32_t id, struct err *err)
 {
-    TRY(io_write_all(w->fd, w->block, w->filled, w->path, err));
-    w->filled = 0;
-    return 0;
-}
-
-static int end_document(struct writer *w, struct err *err)
-{
-    if ((size_t)w->header.documents == w->end_room) {
-        const size_t room = w->end_room == 0 ? 64 : w->end_room * 2;
-        int64_t *ends = realloc(w->ends, room * sizeof *ends);
-        if (ends == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, "no memory for %zu documents", room);
-        }
-        w->ends = ends;
-        w->end_room = room;
-    }
-    w->ends[w->header.documents++] = w->header.tokens;
-    return 0;
-}
-
-static int write_token(struct writer *w, int32_t id, struct err *err)
-{
-    for (uint32_t k = 0; k < w->header.width; k++) {
-        w->block[w->filled++] = (unsigned char)((uint32_t)id >> 8 * k);
-    }
-    w->header.tokens++;
+    TRY(token_writer_put(w->out, id, true, err));
     w->last = id;
-    if (w->filled == (size_t)WRITE_TOKENS * w->header.width) {
-        TRY(write_block(w, err));
-    }
-    return id == tokenizer_eos(w->tokenizer) ? end_document(w, err) : 0;
+    return id == tokenizer_eos(w->tokenizer) ? token_writer_end(w->out, err) : 0;
 }
 
-static int write_tokens(struct writer *w, const struct token_list *l, struct err *err)
+static int write_tokens(struct work *w, const struct token_list *l, struct err *err)
 {
     for (size_t i = 0; i < l->count; i++) {
         TRY(write_token(w, l->ids[i], err));
@@ -70,7 +34,7 @@ static int write_tokens(struct writer *w, const struct token_list *l, struct err
     return 0;
 }
 
-static int encode_text(struct writer *w, struct text_file *f, struct encoder *e, struct err *err)
+static int encode_text(struct work *w, struct text_file *f, struct encoder *e, struct err *err)
 {
     struct token_list ids = {0};
     uint64_t told = 0;
@@ -97,47 +61,11 @@ static int encode_text(struct writer *w, struct text_file *f, struct encoder *e,
     return rc;
 }
 
-/* EOS behind the text, the ends of documents, the header: the file is complete. */
-static int finish(struct writer *w, const char *name, struct err *err)
+static int encode_file(struct work *w, struct err *err)
 {
-    const int32_t eos = tokenizer_eos(w->tokenizer);
-    unsigned char header[TOKEN_FILE_HEADER] = {0};
-
-    if (eos >= 0 && w->last != eos) {
-        TRY(write_token(w, eos, err));
-    }
-    if (w->header.tokens < 2) {
-        return FAIL(err, ERR_NO_TOKENS, "%s has %lld tokens: a sample takes at least 2", name,
-                    (long long)w->header.tokens);
-    }
-    if (w->ends == NULL || w->ends[w->header.documents - 1] != w->header.tokens) {
-        TRY(end_document(w, err));
-    }
-    while (w->filled % sizeof *w->ends != 0) { /* a block is a multiple of that */
-        w->block[w->filled++] = 0;
-    }
-    TRY(write_block(w, err));
-    TRY(io_write_all(w->fd, w->ends, (size_t)w->header.documents * sizeof *w->ends, w->path, err));
-    memcpy(header, &w->header, sizeof w->header);
-    if (lseek(w->fd, 0, SEEK_SET) != 0) {
-        const int number = errno;
-        return FAIL(err, ERR_IO, "seeking in %s failed: %s", w->path, strerror(number));
-    }
-    TRY(io_write_all(w->fd, header, sizeof header, w->path, err));
-    if (fsync(w->fd) != 0) {
-        const int number = errno;
-        return IO_FAIL(err, number, "syncing %s failed: %s", w->path, strerror(number));
-    }
-    return 0;
-}
-
-static int write_all(struct writer *w, const char *name, struct err *err)
-{
-    const unsigned char blank[TOKEN_FILE_HEADER] = {0};
     struct text_file f;
     struct encoder *e = NULL;
 
-    TRY(io_write_all(w->fd, blank, sizeof blank, w->path, err));
     TRY(text_file_open(&f, w->source->path, w->source->name, w->source->blame, err));
     int rc = encoder_open(&e, w->tokenizer, err);
     if (rc == 0) {
@@ -145,7 +73,7 @@ static int write_all(struct writer *w, const char *name, struct err *err)
     }
     encoder_close(e);
     text_file_close(&f);
-    return rc == 0 ? finish(w, name, err) : rc;
+    return rc;
 }
 
 static int stamp(struct token_file_header *h, const struct data_source *s, const char *name,
@@ -166,76 +94,59 @@ static int stamp(struct token_file_header *h, const struct data_source *s, const
     return 0;
 }
 
-/* Tokenise into the file `aside`, which is open, and give it its name. */
-static int make_file(int fd, const char *aside, const char *path,
-                     const struct token_file_header *known, const struct data_source *s,
-                     const struct tokenizer *t, struct err *err)
+/* The whole text, EOS behind it. */
+static int write_text(struct work *w, const struct token_file_header *known, struct err *err)
 {
-    const char *name = s->name == NULL ? s->path : s->name;
-    struct writer w = {.source = s,
-                       .tokenizer = t,
-                       .path = aside,
-                       .fd = fd,
-                       .header = *known,
-                       .block = malloc((size_t)WRITE_TOKENS * known->width),
-                       .last = -1};
+    const int32_t eos = tokenizer_eos(w->tokenizer);
     struct token_file_header now = {0};
 
-    int rc = w.block == NULL ? FAIL(err, ERR_NO_MEMORY, "no memory to write %s", path)
-                             : write_all(&w, name, err);
-    free(w.block);
-    free(w.ends);
-    TRY(rc);
-    TRY(stamp(&now, s, name, err));
+    TRY(encode_file(w, err));
+    if (eos >= 0 && w->last != eos) {
+        TRY(write_token(w, eos, err));
+    }
+    if (token_writer_tokens(w->out) < 2) {
+        return FAIL(err, ERR_NO_TOKENS, "%s has %lld tokens: a sample takes at least 2", w->name,
+                    (long long)token_writer_tokens(w->out));
+    }
+    TRY(token_writer_end(w->out, err));
+    TRY(stamp(&now, w->source, w->name, err));
     if (now.text_bytes != known->text_bytes || now.text_mtime != known->text_mtime) {
-        return FAIL(err, s->blame, "%s changed while it was read", name);
+        return FAIL(err, w->source->blame, "%s changed while it was read", w->name);
     }
-    if (rename(aside, path) != 0) {
-        const int number = errno;
-        return IO_FAIL(err, number, "renaming %s failed: %s", aside, strerror(number));
-    }
-    return io_sync_dir(s->cache_dir, err);
+    return 0;
 }
 
-static int make_aside(const char *path, const struct token_file_header *known,
-                      const struct data_source *s, const struct tokenizer *t, struct err *err)
+static int make_file(const char *file, const struct token_file_header *known,
+                     const struct data_source *s, const struct tokenizer *t, struct err *err)
 {
-    char aside[IO_PATH_MAX];
+    struct work w = {
+        .source = s, .name = s->name == NULL ? s->path : s->name, .tokenizer = t, .last = -1};
 
-    if (snprintf(aside, sizeof aside, "%s.XXXXXX", path) >= (int)sizeof aside) {
-        return FAIL(err, ERR_IO, "the path of the cache is too long");
-    }
-    const int fd = mkostemp(aside, O_CLOEXEC);
-    if (fd < 0) {
-        const int number = errno;
-        return IO_FAIL(err, number, "creating %s failed: %s", aside, strerror(number));
-    }
-    const int rc = make_file(fd, aside, path, known, s, t, err);
-    (void)close(fd);
+    TRY(token_writer_open(&w.out, s->cache_dir, file, known, err));
+    const int rc = write_text(&w, known, err);
     if (rc != 0) {
-        (void)unlink(aside);
+        token_writer_abandon(w.out);
+        return rc;
     }
-    return rc;
+    return token_writer_finish(w.out, NULL, err);
 }
 
 /* Is this file what would be made? */
 static bool is_same(const struct token_file *f, const struct token_file_header *h)
 {
-    return strcmp(f->header.text_sha256, h->text_sha256) == 0 &&
-           strcmp(f->header.tokenizer_hash, h->tokenizer_hash) == 0;
+    return f->header.kind == h->kind && strcmp(f->header.text_sha256, h->text_sha256) == 0 &&
+           strcmp(f->header.tokenizer_hash, h->tokenizer_hash) == 0 &&
+           strcmp(f->header.options_hash, h->options_hash) == 0;
 }
 
 int data_prepare(struct token_file **out, const struct data_source *s, const struct tokenizer *t,
                  struct err *err)
 {
     const char *name = s->name == NULL ? s->path : s->name;
-    struct token_file_header h = {.version = TOKEN_FILE_VERSION,
-                                  .width = tokenizer_size(t) <= 65536 ? 2 : 4,
-                                  .vocab_size = tokenizer_size(t)};
+    struct token_file_header h = {.vocab_size = tokenizer_size(t), .kind = TOKEN_FILE_TEXT};
     char file[96], path[IO_PATH_MAX];
 
     *out = NULL;
-    memcpy(h.magic, TOKEN_FILE_MAGIC, sizeof h.magic);
     TRY(io_make_dir(s->cache_dir, err));
     TRY(stamp(&h, s, name, err));
     TRY(sha256_file(s->path, h.text_sha256, NULL, err));
@@ -249,6 +160,6 @@ int data_prepare(struct token_file **out, const struct data_source *s, const str
         token_file_close(*out);
         *out = NULL;
     }
-    TRY(make_aside(path, &h, s, t, err)); /* there is none, or one that is damaged */
+    TRY(make_file(file, &h, s, t, err)); /* there is none, or one that is damaged */
     return token_file_open(out, path, err);
 }

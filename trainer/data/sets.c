@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/check.h"
+#include "trainer/data/pack.h"
 #include "trainer/data/token_file.h"
 
 enum { NOT_TRAINED = -100, FEISTEL_ROUNDS = 8 };
@@ -9,6 +10,10 @@ enum { NOT_TRAINED = -100, FEISTEL_ROUNDS = 8 };
 int64_t data_samples(const struct data_set *s)
 {
     const int64_t tokens = s->end - s->begin;
+
+    if (s->rows != NULL) {
+        return s->rows->rows;
+    }
     return tokens < 2 ? 0 : (tokens - 1 + s->S - 1) / s->S;
 }
 
@@ -67,22 +72,38 @@ static uint64_t permute(uint64_t x, int half, uint64_t seed, uint64_t epoch)
     return left << half | right;
 }
 
-int64_t data_order(const struct data_set *s, int64_t consumed)
+/* Place x of n, shuffled. Walks the cycle until it is in [0, n): four steps at most on average. */
+static int64_t shuffle(int64_t place, int64_t n, uint64_t seed, uint64_t epoch)
 {
-    const int64_t n = data_samples(s);
+    uint64_t x = (uint64_t)place;
     int half = 1;
 
-    CHECK(consumed >= 0 && n > 0, "consumed %lld of %lld samples", (long long)consumed,
-          (long long)n);
     while (((int64_t)1 << 2 * half) < n) {
         half++;
     }
-    /* Walk the cycle until it is in [0, n): four steps at most on average. */
-    uint64_t x = (uint64_t)(consumed % n);
     do {
-        x = permute(x, half, s->seed, (uint64_t)(consumed / n));
+        x = permute(x, half, seed, epoch);
     } while (x >= (uint64_t)n);
     return (int64_t)x;
+}
+
+int64_t data_order(const struct data_set *s, int64_t consumed)
+{
+    const int64_t n = data_samples(s), group = s->rows != NULL ? s->rows->group : 0;
+
+    CHECK(consumed >= 0 && n > 0, "consumed %lld of %lld samples", (long long)consumed,
+          (long long)n);
+    const int64_t epoch = consumed / n, place = consumed % n;
+    if (group == 0) {
+        return shuffle(place, n, s->seed, (uint64_t)epoch);
+    }
+    const int64_t over = epoch * n % group, head = over == 0 ? 0 : group - over;
+    const int64_t groups = head < n ? (n - head) / group : 0;
+    if (place < head || place >= head + groups * group) {
+        return place;
+    }
+    return head + (place - head) % group +
+           group * shuffle((place - head) / group, groups, s->seed, (uint64_t)epoch);
 }
 
 /* The document that token i is in. */
@@ -115,6 +136,44 @@ static void fill_first(const struct data_set *s, int32_t *first, int64_t from, i
     }
 }
 
+/* An example in the row from place `at` on; r is of that row. Returns its trained labels. */
+static int64_t fill_example(const struct token_file *f, const struct data_rows *r, int64_t at,
+                            int64_t begin, int64_t places)
+{
+    int64_t trained = 0;
+
+    for (int64_t k = 0; k < places; k++) {
+        const bool target = token_file_trained(f, begin + k + 1);
+        r->ids[at + k] = token_file_at(f, begin + k);
+        r->labels[at + k] = target ? token_file_at(f, begin + k + 1) : NOT_TRAINED;
+        r->positions[at + k] = (int32_t)k;
+        r->first[at + k] = (int32_t)at;
+        trained += target;
+    }
+    return trained;
+}
+
+/* A row of examples; what is left of it is masked, and every place there sees itself alone. */
+static int64_t fill_examples(const struct data_set *s, const struct data_rows *r, int64_t row)
+{
+    const struct pack *p = s->rows;
+    int64_t at = 0, trained = 0;
+
+    for (uint32_t i = row < 0 ? 0 : p->row[row]; row >= 0 && i < p->row[row + 1]; i++) {
+        const int64_t begin = token_file_begin(p->file, p->example[i]);
+        const int64_t places = p->file->ends[p->example[i]] - begin - 1;
+        trained += fill_example(p->file, r, at, begin, places);
+        at += places;
+    }
+    for (; at < s->S; at++) {
+        r->ids[at] = 0;
+        r->labels[at] = NOT_TRAINED;
+        r->positions[at] = 0;
+        r->first[at] = (int32_t)at;
+    }
+    return trained;
+}
+
 /* Row `row` becomes a sample; -1 is a masked one. Returns its trained labels. */
 static int64_t fill_row(const struct data_set *s, const struct data_rows *r, int64_t row,
                         int64_t sample)
@@ -125,6 +184,10 @@ static int64_t fill_row(const struct data_set *s, const struct data_rows *r, int
     int32_t *ids = r->ids + row * s->S, *targets = r->labels + row * s->S;
     int32_t *positions = r->positions + row * s->S, *first = r->first + row * s->S;
 
+    if (s->rows != NULL) {
+        const struct data_rows one = {ids, targets, positions, first};
+        return fill_examples(s, &one, sample);
+    }
     for (int64_t k = 0; k < s->S; k++) {
         ids[k] = k < inputs ? token_file_at(s->file, from + k) : 0;
         targets[k] = k < labels ? token_file_at(s->file, from + k + 1) : NOT_TRAINED;

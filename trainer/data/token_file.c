@@ -31,16 +31,34 @@ static int check_header(const struct token_file *f, struct err *err)
         h->width != (h->vocab_size <= 65536 ? 2U : 4U)) {
         return damaged(f, "its vocabulary has an impossible size", err);
     }
+    if (h->kind != TOKEN_FILE_TEXT && h->kind != TOKEN_FILE_EXAMPLES) {
+        return damaged(f, "it holds neither a text nor examples", err);
+    }
     if (h->tokens < 1 || h->documents < 1 || (uint64_t)h->tokens > f->map_bytes / h->width ||
         (uint64_t)h->documents > f->map_bytes / sizeof *f->ends ||
-        token_file_tail(h) + (uint64_t)h->documents * sizeof *f->ends != f->map_bytes) {
+        token_file_tail(h) + (uint64_t)h->documents * sizeof *f->ends + h->report_bytes !=
+            f->map_bytes) {
         return damaged(f, "its length does not fit its header", err);
     }
     if (memchr(h->text_sha256, '\0', SHA256_TEXT) == NULL ||
-        memchr(h->tokenizer_hash, '\0', SHA256_TEXT) == NULL) {
+        memchr(h->tokenizer_hash, '\0', SHA256_TEXT) == NULL ||
+        memchr(h->options_hash, '\0', SHA256_TEXT) == NULL) {
         return damaged(f, "its hashes are not terminated", err);
     }
     return 0;
+}
+
+/* The header says how many targets there are: all tokens of a text. */
+static int check_bits(const struct token_file *f, struct err *err)
+{
+    const struct token_file_header *h = &f->header;
+    const int64_t bytes = (int64_t)token_file_padded(((uint64_t)h->tokens + 7) / 8);
+    int64_t ones = f->bits == NULL ? h->tokens : 0;
+
+    for (int64_t i = 0; f->bits != NULL && i < bytes; i++) {
+        ones += __builtin_popcount(f->bits[i]);
+    }
+    return ones == h->trained ? 0 : damaged(f, "its targets are not as many as it says", err);
 }
 
 static int check_content(const struct token_file *f, struct err *err)
@@ -62,7 +80,10 @@ static int check_content(const struct token_file *f, struct err *err)
         const uint32_t id = f->u16 != NULL ? f->u16[i] : f->u32[i];
         highest = id > highest ? id : highest;
     }
-    return highest < h->vocab_size ? 0 : damaged(f, "a token is outside its vocabulary", err);
+    if (highest >= h->vocab_size) {
+        return damaged(f, "a token is outside its vocabulary", err);
+    }
+    return check_bits(f, err);
 }
 
 static int map_file(struct token_file *f, struct err *err)
@@ -99,6 +120,9 @@ static int open_file(struct token_file *f, struct err *err)
     const void *tokens = at + TOKEN_FILE_HEADER, *ends = at + token_file_tail(&f->header);
     f->u16 = f->header.width == 2 ? tokens : NULL;
     f->u32 = f->header.width == 4 ? tokens : NULL;
+    f->bits = f->header.kind == TOKEN_FILE_EXAMPLES
+                  ? (const unsigned char *)at + token_file_bits(&f->header)
+                  : NULL;
     f->ends = ends;
     return check_content(f, err);
 }
@@ -156,6 +180,24 @@ int32_t token_file_at(const struct token_file *f, int64_t i)
     CHECK(i >= 0 && i < f->header.tokens, "token %lld of %lld", (long long)i,
           (long long)f->header.tokens);
     return f->u16 != NULL ? (int32_t)f->u16[i] : (int32_t)f->u32[i];
+}
+
+bool token_file_trained(const struct token_file *f, int64_t i)
+{
+    CHECK(i >= 0 && i < f->header.tokens, "token %lld of %lld", (long long)i,
+          (long long)f->header.tokens);
+    return f->bits == NULL || (f->bits[i / 8] >> (i & 7) & 1) != 0;
+}
+
+enum token_file_kind token_file_kind(const struct token_file *f)
+{
+    return (enum token_file_kind)f->header.kind;
+}
+
+const char *token_file_report(const struct token_file *f, size_t *bytes)
+{
+    *bytes = f->header.report_bytes;
+    return (const char *)f->map + f->map_bytes - f->header.report_bytes;
 }
 
 const char *token_file_path(const struct token_file *f)
