@@ -39,6 +39,25 @@ static void check_parts(struct encoder *e, const struct token_list *whole, size_
     token_list_free(&parts);
 }
 
+static void check_spans(struct encoder *e, const struct token_list *whole)
+{
+    const struct text_span plain = {.begin = 60, .end = 120};
+    struct encoded x = {0};
+    struct err err;
+
+    CHECK(encoder_encode_spans(e, &x, text, sizeof text - 1, NULL, 0, &err) == 0, "%s", err.text);
+    CHECK(x.ids.count == whole->count &&
+              (whole->count == 0 ||
+               memcmp(x.ids.ids, whole->ids, whole->count * sizeof *whole->ids) == 0),
+          "%zu ids, not %zu", x.ids.count, whole->count);
+    (void)encoder_encode_spans(e, &x, text, sizeof text - 1, &plain, 1, &err);
+    for (size_t i = 0; i < x.ids.count; i++) {
+        CHECK(x.ends[i] < sizeof text && (i == 0 || x.ends[i] >= x.ends[i - 1]), "end %zu",
+              x.ends[i]);
+    }
+    encoded_free(&x);
+}
+
 static void use(const struct tokenizer *t)
 {
     struct token_list ids = {0};
@@ -54,6 +73,7 @@ static void use(const struct tokenizer *t)
         }
         check_parts(e, &ids, 7);
         check_parts(e, &ids, 60);
+        check_spans(e, &ids);
         CHECK(tokenizer_decode(t, &back, &bytes, ids.ids, ids.count, false, &err) == 0, "%s",
               err.text);
         free(back);

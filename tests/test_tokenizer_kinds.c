@@ -2,106 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/check.h"
 #include "tests/tap.h"
-#include "trainer/tokenizer/bpe.h"
-#include "trainer/tokenizer/tokenizer.h"
-
-enum vocabulary { BYTES, PIECES };
-
-enum { TEXTS_MAX = 12 };
-
-static const struct kind {
-    const char *name;
-    enum vocabulary vocabulary;
-    const char *normalizer, *pre_tokenizer, *post_processor, *decoder, *added, *model;
-    struct {
-        const char *text, *ids, *special, *decoded;
-    } texts[TEXTS_MAX];
-} kinds[] = {
-#include "tests/tokenizer_kinds.def"
-};
-
-/* Merges of the two vocabularies; what they make gets the ids behind the characters. */
-static const char *const merges[][20] = {
-    [BYTES] = {"h e", "l l", "he ll", "hell o", "\xC4\xA0 hello", "\xC4\xA0 w", "o r",
-               "\xC4\xA0w or", "l d", "\xC4\xA0wor ld", "1 2", "12 3", "\xC4\xA0 \xC4\xA0",
-               "\xC4\xA0\xC4\xA0 \xC4\xA0\xC4\xA0", "\xC4\x8A \xC4\x8A", "\xC3\x83 \xC2\xA9",
-               "\xC4\xA0 a", "' s"},
-    [PIECES] = {"\xE2\x96\x81 h", "e l", "el l", "ell o", "\xE2\x96\x81h ello",
-                "\xE2\x96\x81 \xE2\x96\x81", "t h", "th e", "\xE2\x96\x81 the", "a b", "ab ab",
-                "\xC3\xA9 a"},
-};
-
-static void put_token(FILE *f, const char *token, size_t n, int *id)
-{
-    (void)fprintf(f, "%s\"", *id == 0 ? "" : ",");
-    for (size_t i = 0; i < n; i++) {
-        (void)fprintf(f, token[i] == '"' || token[i] == '\\' ? "\\%c" : "%c", token[i]);
-    }
-    (void)fprintf(f, "\":%d", (*id)++);
-}
-
-static void put_vocabulary(FILE *f, enum vocabulary v)
-{
-    int id = 0;
-    char s[8];
-
-    for (uint32_t c = 0; v == BYTES && c < 0x144; c++) {
-        if (char_to_byte(c) >= 0) {
-            put_token(f, s, utf8_write(s, c), &id);
-        }
-    }
-    if (v == PIECES) {
-        put_token(f, "<unk>", 5, &id);
-        put_token(f, "<s>", 3, &id);
-        put_token(f, "</s>", 4, &id);
-        for (unsigned b = 0; b < 256; b++) {
-            (void)snprintf(s, sizeof s, "<0x%02X>", b);
-            put_token(f, s, 6, &id);
-        }
-        put_token(f, "\xE2\x96\x81", 3, &id);
-        for (const char *c = "abcdefghijklmnopqrstuvwxyz.,'"; *c != '\0'; c++) {
-            put_token(f, c, 1, &id);
-        }
-        put_token(f, "\xC3\xA9", 2, &id);
-    }
-    for (int i = 0; merges[v][i] != NULL; i++) {
-        char made[32];
-        const char *space = strchr(merges[v][i], ' ');
-        (void)snprintf(made, sizeof made, "%.*s%s", (int)(space - merges[v][i]), merges[v][i],
-                       space + 1);
-        put_token(f, made, strlen(made), &id);
-    }
-}
-
-static struct tokenizer *make(const struct kind *k)
-{
-    char *json = NULL;
-    size_t n;
-    FILE *f = open_memstream(&json, &n);
-    struct tokenizer *t;
-    struct err err = {0};
-
-    CHECK(f != NULL, "no memory");
-    (void)fprintf(f,
-                  "{\"normalizer\":%s,\"pre_tokenizer\":%s,\"post_processor\":%s,\"decoder\":%s,"
-                  "\"added_tokens\":%s,\"model\":{\"type\":\"BPE\"%s,\"vocab\":{",
-                  k->normalizer, k->pre_tokenizer, k->post_processor, k->decoder, k->added,
-                  k->model);
-    put_vocabulary(f, k->vocabulary);
-    (void)fprintf(f, "},\"merges\":[");
-    for (int i = 0; merges[k->vocabulary][i] != NULL; i++) {
-        (void)fprintf(f, "%s\"%s\"", i == 0 ? "" : ",", merges[k->vocabulary][i]);
-    }
-    (void)fprintf(f, "]}}");
-    CHECK(fclose(f) == 0, "no memory");
-    if (tokenizer_parse(&t, json, n, &err) != 0) {
-        printf("# %s: %s\n", k->name, err.text);
-    }
-    free(json);
-    return t;
-}
+#include "tests/tokenizer_kinds.h"
 
 static bool same_ids(const struct token_list *got, const char *want, const char *kind,
                      const char *text)
@@ -151,7 +53,7 @@ static void check_decoded(const struct tokenizer *t, const struct token_list *id
 
 static void check_kind(const struct kind *k)
 {
-    struct tokenizer *t = make(k);
+    struct tokenizer *t = make_kind(k);
     struct encoder *e;
     struct err err;
 
@@ -175,24 +77,14 @@ static void check_kind(const struct kind *k)
 
 static void every_kind_has_the_ids_and_the_text_of_the_library(void)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < KIND_COUNT; i++) {
         check_kind(&kinds[i]);
     }
 }
 
-static const struct kind *kind_named(const char *name)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i].name, name) == 0) {
-            return &kinds[i];
-        }
-    }
-    CHECK(false, "no kind %s", name);
-}
-
 static void special_tokens_are_text_when_asked(void)
 {
-    struct tokenizer *t = make(kind_named("gpt2"));
+    struct tokenizer *t = make_kind(kind_named("gpt2"));
     struct token_list ids = {0};
     struct encoder *e;
     struct err err;
@@ -214,7 +106,7 @@ static void special_tokens_are_text_when_asked(void)
 
 static void decoding_leaves_special_tokens_out_when_asked(void)
 {
-    struct tokenizer *t = make(kind_named("llama2"));
+    struct tokenizer *t = make_kind(kind_named("llama2"));
     const int32_t ids[] = {1, 0, 2, tokenizer_find(t, "\xE2\x96\x81hello", 8), 2, 9999999, -5};
     struct err err;
     char *text = NULL;
@@ -232,7 +124,8 @@ static void decoding_leaves_special_tokens_out_when_asked(void)
 
 static void bytes_that_are_no_character_become_replacement_marks(void)
 {
-    struct tokenizer *bytes = make(kind_named("gpt2")), *pieces = make(kind_named("llama2"));
+    struct tokenizer *bytes = make_kind(kind_named("gpt2")),
+                     *pieces = make_kind(kind_named("llama2"));
     const int32_t broken[] = {161, 118, 64, 161}; /* E5 BA a E5 */
     const int32_t run[] = {3 + 0xE5, 3 + 0xBA, 3 + 0x8A, 3 + 0xE5, 3 + 0xBA};
     struct err err;
@@ -257,7 +150,7 @@ static void bytes_that_are_no_character_become_replacement_marks(void)
 /* Each thread has its own; here they take turns. */
 static void encoders_do_not_disturb_each_other(void)
 {
-    struct tokenizer *t = make(kind_named("qwen2"));
+    struct tokenizer *t = make_kind(kind_named("qwen2"));
     struct token_list x = {0}, y = {0};
     struct encoder *a, *b;
     struct err err;

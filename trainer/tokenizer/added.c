@@ -181,7 +181,8 @@ bool added_next(struct added_search *a, const char *s, size_t n, struct added_ma
         const struct added_token *t = &a->tokens[found];
         size_t start = a->from, end = a->from + length;
         a->from = end;
-        if ((a->as_text && t->special) || (t->single_word && in_a_word(s, n, start, end))) {
+        if ((t->special && a->is_text(a->context, start, end)) ||
+            (t->single_word && in_a_word(s, n, start, end))) {
             continue;
         }
         if (t->lstrip) {

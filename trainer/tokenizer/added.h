@@ -38,14 +38,18 @@ struct added_match {
     const struct added_token *token;
 };
 
+/* Is the special token that s[start, end) spells ordinary text? */
+typedef bool added_is_text(void *context, size_t start, size_t end);
+
 /* Where a search stands. */
 struct added_search {
     const struct trie *trie;
     const struct added_token *tokens; /* indexed by what the trie reports */
-    bool as_text;                     /* pass over special tokens */
-    size_t from;                      /* where to go on */
-    size_t covered;                   /* end of the last match */
-    size_t certain;                   /* matches must start before here */
+    added_is_text *is_text;           /* asked for each special token found */
+    void *context;
+    size_t from;    /* where to go on */
+    size_t covered; /* end of the last match */
+    size_t certain; /* matches must start before here */
 };
 
 bool added_next(struct added_search *a, const char *s, size_t n, struct added_match *m);

@@ -14,6 +14,7 @@
 
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/vocab.h"
+#include "trainer/tokenizer/word.h"
 
 struct bpe_merge {
     int32_t left, right, made;
@@ -58,12 +59,8 @@ struct bpe_work;
 int bpe_work_new(struct bpe_work **out, struct err *err);
 void bpe_work_free(struct bpe_work *w);
 
-/* Told where, in a word, the ids so far are final whatever follows. */
-typedef void bpe_cut(void *context, size_t at);
-
-/* Append the ids of a word, n > 0. cut may be NULL. Errors: BAD_FILE when the vocabulary lacks unk_token;
- * NO_MEMORY. */
-int bpe_encode(const struct bpe *m, struct bpe_work *w, struct token_list *out, const char *word,
-               size_t n, bpe_cut *cut, void *context, struct err *err);
+/* The ids of a word, n > 0. Errors: BAD_FILE when the vocabulary lacks unk_token; NO_MEMORY. */
+int bpe_encode(const struct bpe *m, struct bpe_work *w, const struct word_ids *out,
+               const char *word, size_t n, struct err *err);
 
 #endif

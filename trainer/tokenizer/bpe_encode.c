@@ -17,21 +17,32 @@ enum {
 struct cached {
     uint8_t n, count; /* n 0: free */
     char word[CACHE_WORD];
-    int32_t ids[CACHE_IDS];
+    uint32_t symbols[CACHE_IDS]; /* end << 24 | id: ids lie below TOKEN_ID_MAX */
+};
+
+/* What a word consists of: an id and where in the word it ends. */
+struct symbol {
+    int32_t id;
+    uint32_t end;
+};
+
+struct symbol_list {
+    struct symbol *at; /* owned */
+    size_t count, room;
 };
 
 /* A symbol of a long word; a list through indices. */
-struct symbol {
-    int32_t id;
+struct node {
+    struct symbol s;
     uint32_t before, after; /* NONE at the ends */
 };
 
 static const uint32_t none = UINT32_MAX;
 
 struct bpe_work {
-    struct cached *cache;      /* owned, likewise the others */
-    struct token_list symbols; /* of the word at hand */
-    struct symbol *list;
+    struct cached *cache;       /* owned, likewise the others */
+    struct symbol_list symbols; /* of the word at hand */
+    struct node *list;
     size_t list_room;
     uint64_t *heap; /* rank << 32 | position: the smallest is the next merge */
     size_t heap_count, heap_room;
@@ -60,7 +71,7 @@ void bpe_work_free(struct bpe_work *w)
         free(w->cache);
         free(w->list);
         free(w->heap);
-        token_list_free(&w->symbols);
+        free(w->symbols.at);
         text_free(&w->word);
         free(w);
     }
@@ -74,50 +85,79 @@ static int32_t char_token(const struct bpe *m, const char *s, size_t n)
     return c < LOW_CHARS ? m->low_chars[c] : vocab_find(&m->vocab, s, n);
 }
 
+static int symbol_put(struct symbol_list *l, int32_t id, size_t end, struct err *err)
+{
+    if (l->count == l->room) {
+        const size_t room = l->room < 64 ? 64 : l->room + l->room / 2;
+        struct symbol *at = realloc(l->at, room * sizeof *at);
+        if (at == NULL) {
+            return FAIL(err, ERR_NO_MEMORY, "no memory for a word of %zu symbols", room);
+        }
+        l->at = at;
+        l->room = room;
+    }
+    l->at[l->count++] = (struct symbol){.id = id, .end = (uint32_t)end};
+    return 0;
+}
+
+/* A character of a word, or a byte, on its way to become symbols. */
+struct spelled {
+    const char *s;
+    size_t n;   /* of the spelling, which may be longer than */
+    size_t end; /* what it ends at in the word               */
+};
+
+/* Unknown characters wait to be fused with the next. */
+struct waiting {
+    bool unk;
+    size_t end;
+};
+
 /* The symbols of bytes that stand for a character without a token; none when a byte has none. */
-static int put_fallback(const struct bpe *m, struct bpe_work *w, const char *s, size_t n,
-                        bool *done, struct err *err)
+static int put_fallback(const struct bpe *m, struct bpe_work *w, struct spelled c, bool *done,
+                        struct err *err)
 {
     *done = false;
-    for (size_t i = 0; i < n; i++) {
-        if (!m->byte_fallback || m->fallback[(unsigned char)s[i]] < 0) {
+    for (size_t i = 0; i < c.n; i++) {
+        if (!m->byte_fallback || m->fallback[(unsigned char)c.s[i]] < 0) {
             return 0;
         }
     }
-    for (size_t i = 0; i < n; i++) {
-        TRY(token_list_put(&w->symbols, m->fallback[(unsigned char)s[i]], err));
+    for (size_t i = 0; i < c.n; i++) {
+        const size_t left = c.n - i - 1, end = c.end > left ? c.end - left : 0;
+        TRY(symbol_put(&w->symbols, m->fallback[(unsigned char)c.s[i]], end, err));
     }
     *done = true;
     return 0;
 }
 
-/* Append a character's symbol. *unk: an unknown one is waiting, to be fused with the next. The order in
- * which a waiting one and bytes of fallback come out is Hugging Face's. */
-static int put_symbol(const struct bpe *m, struct bpe_work *w, int32_t id, const char *s, size_t n,
-                      bool *unk, struct err *err)
+/* Append a character's symbol. The order in which a waiting unknown one and bytes of fallback come out
+ * is Hugging Face's. */
+static int put_symbol(const struct bpe *m, struct bpe_work *w, int32_t id, struct spelled c,
+                      struct waiting *wait, struct err *err)
 {
     bool done = false;
 
     if (id >= 0) {
-        if (*unk) {
-            TRY(token_list_put(&w->symbols, m->unk_id, err));
-            *unk = false;
+        if (wait->unk) {
+            TRY(symbol_put(&w->symbols, m->unk_id, wait->end, err));
+            wait->unk = false;
         }
-        return token_list_put(&w->symbols, id, err);
+        return symbol_put(&w->symbols, id, c.end, err);
     }
-    TRY(put_fallback(m, w, s, n, &done, err));
+    TRY(put_fallback(m, w, c, &done, err));
     if (done || !m->has_unk) {
         return 0;
     }
     if (m->unk_id < 0) {
         return FAIL(err, ERR_BAD_FILE,
                     "'%s' is not in the vocabulary, and neither is the unk_token '%s'",
-                    text_excerpt(s, n).at, text_excerpt(m->unk.at, m->unk.n).at);
+                    text_excerpt(c.s, c.n).at, text_excerpt(m->unk.at, m->unk.n).at);
     }
-    if (*unk && !m->fuse_unk) {
-        TRY(token_list_put(&w->symbols, m->unk_id, err));
+    if (wait->unk && !m->fuse_unk) {
+        TRY(symbol_put(&w->symbols, m->unk_id, wait->end, err));
     }
-    *unk = true;
+    *wait = (struct waiting){.unk = true, .end = c.end};
     return 0;
 }
 
@@ -141,41 +181,45 @@ static int split_word(const struct bpe *m, struct bpe_work *w, const char *word,
                       struct err *err)
 {
     const bool affixed = m->prefix.n > 0 || m->suffix.n > 0;
-    bool unk = false;
+    struct waiting wait = {0};
 
+    if (n > UINT32_MAX) {
+        return FAIL(err, ERR_NO_MEMORY, "a word of %zu bytes is too long", n);
+    }
     w->symbols.count = 0;
     for (size_t i = 0; i < n;) {
         uint32_t c;
         if (m->bytes) {
             char s[4];
             const unsigned char b = (unsigned char)word[i];
-            const size_t wide = utf8_write(s, byte_to_char(b));
-            TRY(put_symbol(m, w, m->byte_tokens[b], s, wide, &unk, err));
-            i++;
+            const struct spelled one = {.s = s, .n = utf8_write(s, byte_to_char(b)), .end = ++i};
+            TRY(put_symbol(m, w, m->byte_tokens[b], one, &wait, err));
             continue;
         }
         const size_t wide = utf8_get(word + i, &c);
+        struct spelled one = {.s = word + i, .n = wide, .end = i + wide};
         if (affixed) {
             TRY(affixed_token(m, w, word + i, wide, i == 0, i + wide == n, err));
-            TRY(put_symbol(m, w, vocab_find(&m->vocab, w->word.at, w->word.n), w->word.at,
-                           w->word.n, &unk, err));
-        } else {
-            TRY(put_symbol(m, w, char_token(m, word + i, wide), word + i, wide, &unk, err));
+            one.s = w->word.at;
+            one.n = w->word.n;
         }
+        const int32_t id =
+            affixed ? vocab_find(&m->vocab, one.s, one.n) : char_token(m, one.s, one.n);
+        TRY(put_symbol(m, w, id, one, &wait, err));
         i += wide;
     }
-    return unk ? token_list_put(&w->symbols, m->unk_id, err) : 0;
+    return wait.unk ? symbol_put(&w->symbols, m->unk_id, wait.end, err) : 0;
 }
 
 /* Merge in place by looking for the lowest rank again after each merge. */
-static void merge_by_scan(const struct bpe *m, struct token_list *s)
+static void merge_by_scan(const struct bpe *m, struct symbol_list *l)
 {
     uint32_t ranks[SCAN_MAX];
-    int32_t *ids = s->ids;
-    size_t n = s->count;
+    struct symbol *s = l->at;
+    size_t n = l->count;
 
     for (size_t i = 0; i + 1 < n; i++) {
-        ranks[i] = pair_rank(m, ids[i], ids[i + 1]);
+        ranks[i] = pair_rank(m, s[i].id, s[i + 1].id);
     }
     for (;;) {
         uint32_t lowest = NO_RANK;
@@ -189,18 +233,18 @@ static void merge_by_scan(const struct bpe *m, struct token_list *s)
         if (lowest == NO_RANK) {
             break;
         }
-        ids[at] = m->merges[lowest].made;
+        s[at] = (struct symbol){.id = m->merges[lowest].made, .end = s[at + 1].end};
         n--;
-        memmove(ids + at + 1, ids + at + 2, (n - at - 1) * sizeof *ids);
+        memmove(s + at + 1, s + at + 2, (n - at - 1) * sizeof *s);
         if (at + 1 < n) {
             memmove(ranks + at + 1, ranks + at + 2, (n - at - 2) * sizeof *ranks);
-            ranks[at] = pair_rank(m, ids[at], ids[at + 1]);
+            ranks[at] = pair_rank(m, s[at].id, s[at + 1].id);
         }
         if (at > 0) {
-            ranks[at - 1] = pair_rank(m, ids[at - 1], ids[at]);
+            ranks[at - 1] = pair_rank(m, s[at - 1].id, s[at].id);
         }
     }
-    s->count = n;
+    l->count = n;
 }
 
 static void heap_down(uint64_t *heap, size_t n, size_t i)
@@ -245,7 +289,7 @@ static int push_pair(const struct bpe *m, struct bpe_work *w, uint32_t at, struc
     if (at == none || w->list[at].after == none) {
         return 0;
     }
-    const uint32_t rank = pair_rank(m, w->list[at].id, w->list[w->list[at].after].id);
+    const uint32_t rank = pair_rank(m, w->list[at].s.id, w->list[w->list[at].after].s.id);
     return rank == NO_RANK ? 0 : heap_push(w, (uint64_t)rank << 32 | at, err);
 }
 
@@ -257,7 +301,7 @@ static int list_symbols(struct bpe_work *w, struct err *err)
         return FAIL(err, ERR_NO_MEMORY, "a word of %zu symbols is too long", n);
     }
     if (n > w->list_room) {
-        struct symbol *list = realloc(w->list, n * sizeof *list);
+        struct node *list = realloc(w->list, n * sizeof *list);
         if (list == NULL) {
             return FAIL(err, ERR_NO_MEMORY, "no memory to merge a word of %zu symbols", n);
         }
@@ -265,9 +309,9 @@ static int list_symbols(struct bpe_work *w, struct err *err)
         w->list_room = n;
     }
     for (size_t i = 0; i < n; i++) {
-        w->list[i] = (struct symbol){.id = w->symbols.ids[i],
-                                     .before = i == 0 ? none : (uint32_t)(i - 1),
-                                     .after = i + 1 == n ? none : (uint32_t)(i + 1)};
+        w->list[i] = (struct node){.s = w->symbols.at[i],
+                                   .before = i == 0 ? none : (uint32_t)(i - 1),
+                                   .after = i + 1 == n ? none : (uint32_t)(i + 1)};
     }
     return 0;
 }
@@ -287,52 +331,58 @@ static int merge_by_heap(const struct bpe *m, struct bpe_work *w, struct err *er
         if (w->heap_count > 0) {
             heap_down(w->heap, w->heap_count, 0);
         }
-        struct symbol *s = &w->list[at];
-        if (s->id == DEAD || s->after == none) {
+        struct node *left = &w->list[at];
+        if (left->s.id == DEAD || left->after == none) {
             continue;
         }
-        struct symbol *next = &w->list[s->after];
-        const uint32_t now = pair_rank(m, s->id, next->id);
+        struct node *right = &w->list[left->after];
+        const uint32_t now = pair_rank(m, left->s.id, right->s.id);
         if (now == NO_RANK || m->merges[now].made != m->merges[rank].made) {
             continue;
         }
-        s->id = m->merges[rank].made;
-        s->after = next->after;
-        next->id = DEAD;
-        if (s->after != none) {
-            w->list[s->after].before = at;
+        left->s = (struct symbol){.id = m->merges[rank].made, .end = right->s.end};
+        left->after = right->after;
+        right->s.id = DEAD;
+        if (left->after != none) {
+            w->list[left->after].before = at;
         }
-        TRY(push_pair(m, w, s->before, err));
+        TRY(push_pair(m, w, left->before, err));
         TRY(push_pair(m, w, at, err));
     }
     size_t kept = 0;
     for (size_t i = 0; i < w->symbols.count; i++) {
-        if (w->list[i].id != DEAD) {
-            w->symbols.ids[kept++] = w->list[i].id;
+        if (w->list[i].s.id != DEAD) {
+            w->symbols.at[kept++] = w->list[i].s;
         }
     }
     w->symbols.count = kept;
     return 0;
 }
 
-static int put_all(struct token_list *out, const int32_t *ids, size_t n, struct err *err)
+static void remember(struct cached *c, const char *word, size_t n, const struct symbol_list *l)
 {
-    for (size_t i = 0; i < n; i++) {
-        TRY(token_list_put(out, ids[i], err));
+    c->n = (uint8_t)n;
+    c->count = (uint8_t)l->count;
+    memcpy(c->word, word, n);
+    for (size_t i = 0; i < l->count; i++) {
+        c->symbols[i] = l->at[i].end << 24 | (uint32_t)l->at[i].id;
     }
-    return 0;
 }
 
-/* Append the ids of a word or of a part of one, through the cache. */
-static int encode_part(const struct bpe *m, struct bpe_work *w, struct token_list *out,
-                       const char *word, size_t n, bool cached, struct err *err)
+/* The ids of a word, or of a part of one that starts at `start`, through the cache. */
+static int encode_part(const struct bpe *m, struct bpe_work *w, const struct word_ids *out,
+                       const char *word, size_t start, size_t n, struct err *err)
 {
     struct cached *c = NULL;
 
-    if (cached && n <= CACHE_WORD) {
+    if (n <= CACHE_WORD) {
         c = &w->cache[hash_bytes(word, n, 0) & (CACHE_SLOTS - 1)];
         if (c->n == n && memcmp(c->word, word, n) == 0) {
-            return put_all(out, c->ids, c->count, err);
+            for (size_t i = 0; i < c->count; i++) {
+                TRY(word_put(out, (int32_t)(c->symbols[i] & (TOKEN_ID_MAX - 1)),
+                             start + (c->symbols[i] >> 24), err));
+            }
+            return 0;
         }
     }
     TRY(split_word(m, w, word, n, err));
@@ -342,14 +392,12 @@ static int encode_part(const struct bpe *m, struct bpe_work *w, struct token_lis
         TRY(merge_by_heap(m, w, err));
     }
     if (c != NULL && w->symbols.count <= CACHE_IDS) {
-        c->n = (uint8_t)n;
-        c->count = (uint8_t)w->symbols.count;
-        memcpy(c->word, word, n);
-        if (w->symbols.count > 0) {
-            memcpy(c->ids, w->symbols.ids, w->symbols.count * sizeof *c->ids);
-        }
+        remember(c, word, n, &w->symbols);
     }
-    return put_all(out, w->symbols.ids, w->symbols.count, err);
+    for (size_t i = 0; i < w->symbols.count; i++) {
+        TRY(word_put(out, w->symbols.at[i].id, start + w->symbols.at[i].end, err));
+    }
+    return 0;
 }
 
 /* The token of a whole word where merges do not matter (ignore_merges), else -1. */
@@ -389,8 +437,8 @@ static struct character character_at(const struct bpe *m, const char *s)
 }
 
 /* Encode a long word part by part, cut wherever no merge can reach across. */
-static int encode_cut(const struct bpe *m, struct bpe_work *w, struct token_list *out,
-                      const char *word, size_t n, bpe_cut *cut, void *context, struct err *err)
+static int encode_cut(const struct bpe *m, struct bpe_work *w, const struct word_ids *out,
+                      const char *word, size_t n, struct err *err)
 {
     struct character left = character_at(m, word);
     size_t start = 0;
@@ -399,30 +447,30 @@ static int encode_cut(const struct bpe *m, struct bpe_work *w, struct token_list
         const struct character right = character_at(m, word + i);
         const uint64_t key = (uint64_t)left.c << 32 | right.c;
         if (left.known && right.known && m->joints[joint_slot(m, key)] != key) {
-            TRY(encode_part(m, w, out, word + start, i - start, !m->ignore_merges, err));
-            if (cut != NULL) {
-                cut(context, i);
+            TRY(encode_part(m, w, out, word + start, start, i - start, err));
+            if (out->cut != NULL) {
+                out->cut(out->context, i);
             }
             start = i;
         }
         left = right;
         i += right.n;
     }
-    return encode_part(m, w, out, word + start, n - start, !m->ignore_merges, err);
+    return encode_part(m, w, out, word + start, start, n - start, err);
 }
 
-int bpe_encode(const struct bpe *m, struct bpe_work *w, struct token_list *out, const char *word,
-               size_t n, bpe_cut *cut, void *context, struct err *err)
+int bpe_encode(const struct bpe *m, struct bpe_work *w, const struct word_ids *out,
+               const char *word, size_t n, struct err *err)
 {
     if (m->ignore_merges) {
         int32_t id;
         TRY(whole_word(m, w, word, n, &id, err));
         if (id >= 0) {
-            return token_list_put(out, id, err);
+            return word_put(out, id, n, err);
         }
     }
     if (n >= CUT_MIN && m->can_cut) {
-        return encode_cut(m, w, out, word, n, cut, context, err);
+        return encode_cut(m, w, out, word, n, err);
     }
-    return encode_part(m, w, out, word, n, true, err);
+    return encode_part(m, w, out, word, 0, n, err);
 }

@@ -128,7 +128,7 @@ static int unmake_replace(struct decoder *d, size_t step, struct fragment f, str
     const struct piece p = {.s = f.s, .n = f.n};
     struct text *made = &d->states[step].made;
 
-    TRY(step_rewrite(&d->t->unmakes[step].pattern, d->regex, &p, made, NULL, err));
+    TRY(step_rewrite(&d->t->unmakes[step].pattern, d->regex, &p, made, (struct followed){0}, err));
     return push(d, step + 1, (struct fragment){.s = made->at, .n = made->n, .fused = f.fused}, err);
 }
 

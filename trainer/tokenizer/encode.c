@@ -9,13 +9,26 @@ enum {
     SEAM_DENSE = 4096, /* and near its end at every character                 */
 };
 
+/* What a step makes of a piece. */
+struct rewritten {
+    struct text text;
+    struct place_list ends;
+};
+
 struct encoder {
     const struct tokenizer *t; /* borrowed */
     struct regex_work *regex;  /* owned, likewise the others */
     struct bpe_work *bpe;
-    struct text normal[2]; /* the normalizer's steps write to one and read from the other */
-    struct text *split;    /* one for each step of the pre-tokenizer */
+    struct rewritten normal[2]; /* the normalizer's steps write to one and read from the other */
+    struct rewritten *split;    /* one for each step of the pre-tokenizer */
     struct seam_list seams, piece_seams;
+    struct token_list word_ids; /* of a word, when their ends are asked for */
+    struct place_list word_ends;
+};
+
+struct spans {
+    const struct text_span *at;
+    size_t count;
 };
 
 /* One call of the encoder. */
@@ -23,10 +36,13 @@ struct run {
     struct encoder *e;
     struct token_list *out;
     struct err *err;
-    bool cutting;      /* look for the last seam where the ids so far are final */
-    size_t next_seam;  /* in piece_seams */
-    size_t seam_raw;   /* the best so far; 0 is none */
-    size_t seam_count; /* ids up to there */
+    bool as_text;              /* special tokens are text everywhere, */
+    const struct spans *plain; /* or where they touch these; may be NULL */
+    struct encoded *encoded;   /* its ids are `out`; NULL: nobody asks for ends */
+    bool cutting;              /* look for the last seam where the ids so far are final */
+    size_t next_seam;          /* in piece_seams */
+    size_t seam_raw;           /* the best so far; 0 is none */
+    size_t seam_count;         /* ids up to there */
 };
 
 int encoder_open(struct encoder **out, const struct tokenizer *t, struct err *err)
@@ -56,17 +72,25 @@ int encoder_open(struct encoder **out, const struct tokenizer *t, struct err *er
     return 0;
 }
 
+static void rewritten_free(struct rewritten *x)
+{
+    text_free(&x->text);
+    place_list_free(&x->ends);
+}
+
 void encoder_close(struct encoder *e)
 {
     if (e == NULL) {
         return;
     }
     for (size_t i = 0; e->split != NULL && i < e->t->split.count; i++) {
-        text_free(&e->split[i]);
+        rewritten_free(&e->split[i]);
     }
     free(e->split);
-    text_free(&e->normal[0]);
-    text_free(&e->normal[1]);
+    rewritten_free(&e->normal[0]);
+    rewritten_free(&e->normal[1]);
+    token_list_free(&e->word_ids);
+    place_list_free(&e->word_ends);
     free(e->seams.at);
     free(e->piece_seams.at);
     regex_work_free(e->regex);
@@ -109,8 +133,8 @@ struct split {
 static int emit(struct split *s, size_t start, size_t end)
 {
     if (start < end) {
-        const struct piece part = {
-            .s = s->p->s + start, .n = end - start, .at_start = s->p->at_start && start == 0};
+        struct piece part = piece_part(s->p, start, end);
+        part.continued = false; /* it is a word by itself */
         TRY(run_steps(s->r, s->step + 1, &part));
     }
     if (s->r->cutting && s->step == s->r->e->t->first_split) {
@@ -201,6 +225,60 @@ static int run_split(struct run *r, size_t step, const struct piece *p)
     return flush(&s);
 }
 
+static int rewrite(struct run *r, const struct step *s, struct piece *p, struct rewritten *to,
+                   struct seam_list *seams)
+{
+    const struct followed follow = {.seams = seams, .ends = r->encoded != NULL ? &to->ends : NULL};
+
+    TRY(step_rewrite(s, r->e->regex, p, &to->text, follow, r->err));
+    p->s = to->text.at;
+    p->n = to->text.n;
+    p->ends = follow.ends != NULL ? follow.ends->at : NULL;
+    return 0;
+}
+
+/* An id whose bytes end at `end` of the text as given. */
+static int put_id(struct run *r, int32_t id, size_t end)
+{
+    struct encoded *x = r->encoded;
+
+    TRY(token_list_put(r->out, id, r->err));
+    if (x == NULL) {
+        return 0;
+    }
+    if (x->room < x->ids.room) {
+        size_t *ends = realloc(x->ends, x->ids.room * sizeof *ends);
+        if (ends == NULL) {
+            return FAIL(r->err, ERR_NO_MEMORY, "no memory for %zu tokens", x->ids.room);
+        }
+        x->ends = ends;
+        x->room = x->ids.room;
+    }
+    const size_t i = x->ids.count - 1, before = i > 0 ? x->ends[i - 1] : 0;
+    x->ends[i] = end > before ? end : before;
+    return 0;
+}
+
+static int run_model(struct run *r, const struct piece *p)
+{
+    struct encoder *e = r->e;
+    const bool cutting = r->cutting && e->t->first_split == e->t->split.count;
+
+    if (r->encoded == NULL) {
+        const struct word_ids out = {.ids = r->out, .cut = cutting ? note_cut : NULL, .context = r};
+        return bpe_encode(&e->t->model, e->bpe, &out, p->s, p->n, r->err);
+    }
+    e->word_ids.count = 0;
+    e->word_ends.count = 0;
+    const struct word_ids out = {.ids = &e->word_ids, .ends = &e->word_ends};
+    TRY(bpe_encode(&e->t->model, e->bpe, &out, p->s, p->n, r->err));
+    for (size_t i = 0; i < e->word_ids.count; i++) {
+        const size_t end = e->word_ends.at[i];
+        TRY(put_id(r, e->word_ids.ids[i], end > 0 ? piece_end(p, end) : 0));
+    }
+    return 0;
+}
+
 /* A piece through the steps of the pre-tokenizer from `step` on, then through the model. */
 static int run_steps(struct run *r, size_t step, const struct piece *p)
 {
@@ -211,9 +289,7 @@ static int run_steps(struct run *r, size_t step, const struct piece *p)
         return 0;
     }
     if (step == l->count) {
-        const bool cutting = r->cutting && e->t->first_split == l->count;
-        return bpe_encode(&e->t->model, e->bpe, r->out, p->s, p->n, cutting ? note_cut : NULL, r,
-                          r->err);
+        return run_model(r, p);
     }
     const struct step *s = &l->at[step];
     if (s->kind == STEP_SPLIT) {
@@ -222,24 +298,19 @@ static int run_steps(struct run *r, size_t step, const struct piece *p)
     if (s->kind == STEP_BYTES && step + 1 == l->count && e->t->model.bytes) {
         return run_steps(r, step + 1, p); /* the model takes raw bytes */
     }
-    struct text *to = &e->split[step];
+    struct piece now = *p;
     struct seam_list *seams = r->cutting && step < e->t->first_split ? &e->piece_seams : NULL;
-    TRY(step_rewrite(s, e->regex, p, to, seams, r->err));
-    struct piece rewritten = *p;
-    rewritten.s = to->at;
-    rewritten.n = to->n;
-    return run_steps(r, step + 1, &rewritten);
+    TRY(rewrite(r, s, &now, &e->split[step], seams));
+    return run_steps(r, step + 1, &now);
 }
 
 /* Part [start, end) of a normalized text; its seams become the piece's. */
 static int run_piece(struct run *r, const struct piece *whole, size_t start, size_t end, bool open)
 {
-    const struct piece p = {.s = whole->s + start,
-                            .n = end - start,
-                            .at_start = whole->at_start && start == 0,
-                            .continued = whole->continued && start == 0,
-                            .open = open};
+    struct piece p = piece_part(whole, start, end);
     const struct seam_list *all = &r->e->seams;
+
+    p.open = open;
 
     if (r->cutting) {
         r->e->piece_seams.count = 0;
@@ -254,27 +325,61 @@ static int run_piece(struct run *r, const struct piece *whole, size_t start, siz
     return run_steps(r, 0, &p);
 }
 
+/* Where added tokens are looked for. */
+struct added_place {
+    struct run *r;
+    const struct piece *p;
+};
+
+static bool is_text(void *context, size_t start, size_t end)
+{
+    const struct added_place *a = context;
+    const struct spans *plain = a->r->plain;
+
+    if (plain == NULL) {
+        return a->r->as_text;
+    }
+    const size_t first = start > 0 ? piece_end(a->p, start) : a->p->raw;
+    const size_t last = piece_end(a->p, end);
+    size_t low = 0, high = plain->count; /* the first span that ends behind the start */
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (plain->at[mid].end <= first) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    while (low < plain->count && plain->at[low].begin == plain->at[low].end) {
+        low++;
+    }
+    if (low == plain->count || plain->at[low].begin >= last) {
+        return false;
+    }
+    a->r->encoded->spelled++;
+    return true;
+}
+
 /* A stretch without raw added tokens: normalize it, find the added tokens of normalized text in it. */
-static int run_stretch(struct run *r, const struct piece *p, bool as_text)
+static int run_stretch(struct run *r, const struct piece *p)
 {
     const struct tokenizer *t = r->e->t;
     struct piece now = *p;
     struct added_match m;
 
     for (size_t i = 0; i < t->normal.count; i++) {
-        struct text *to = &r->e->normal[i % 2];
-        TRY(step_rewrite(&t->normal.at[i], r->e->regex, &now, to, r->cutting ? &r->e->seams : NULL,
-                         r->err));
-        now.s = to->at;
-        now.n = to->n;
+        TRY(rewrite(r, &t->normal.at[i], &now, &r->e->normal[i % 2],
+                    r->cutting ? &r->e->seams : NULL));
     }
     const size_t hold = t->normalized.longest > 0 ? t->normalized.longest - 1 : 0;
-    struct added_search a = {.trie = &t->normalized, .tokens = t->tokens, .as_text = as_text};
+    struct added_place where = {.r = r, .p = &now};
+    struct added_search a = {
+        .trie = &t->normalized, .tokens = t->tokens, .is_text = is_text, .context = &where};
     a.certain = !p->open ? now.n : now.n > hold ? now.n - hold : 0;
     size_t done = 0;
     while (added_next(&a, now.s, now.n, &m)) {
         TRY(run_piece(r, &now, done, m.start > done ? m.start : done, false));
-        TRY(token_list_put(r->out, m.token->id, r->err));
+        TRY(put_id(r, m.token->id, piece_end(&now, m.end)));
         done = m.end;
     }
     const size_t end = p->open ? char_start(now.s, now.n, a.certain) : now.n;
@@ -310,10 +415,13 @@ static int find_seams(struct run *r, const char *text, size_t start, size_t end)
 }
 
 /* Encode text[0..n). With r->cutting only the last stretch is open, and seams are looked for in it. */
-static int run_text(struct run *r, const char *text, size_t n, bool continued, bool as_text)
+static int run_text(struct run *r, const char *text, size_t n, bool continued)
 {
     const struct tokenizer *t = r->e->t;
-    struct added_search a = {.trie = &t->raw, .tokens = t->tokens, .as_text = as_text};
+    const struct piece whole = {.s = text, .n = n, .at_start = !continued, .continued = continued};
+    struct added_place where = {.r = r, .p = &whole};
+    struct added_search a = {
+        .trie = &t->raw, .tokens = t->tokens, .is_text = is_text, .context = &where};
     struct added_match m;
     const bool open = r->cutting;
     const size_t hold = open && t->raw.longest > 0 ? t->raw.longest - 1 : 0;
@@ -322,30 +430,24 @@ static int run_text(struct run *r, const char *text, size_t n, bool continued, b
     a.certain = n > hold ? n - hold : 0;
     r->cutting = false;
     while (added_next(&a, text, n, &m)) {
-        const struct piece p = {.s = text + done,
-                                .n = m.start > done ? m.start - done : 0,
-                                .at_start = done == 0 && !continued,
-                                .continued = done == 0 && continued};
-        if (p.n > 0) {
-            TRY(run_stretch(r, &p, as_text));
+        if (m.start > done) {
+            const struct piece p = piece_part(&whole, done, m.start);
+            TRY(run_stretch(r, &p));
         }
-        TRY(token_list_put(r->out, m.token->id, r->err));
+        TRY(put_id(r, m.token->id, m.end));
         done = m.end;
     }
     const size_t end = open ? step_list_fixed(&t->normal, text, n, a.certain) : n;
     if (done >= end) {
         return 0;
     }
-    const struct piece p = {.s = text + done,
-                            .n = end - done,
-                            .at_start = done == 0 && !continued,
-                            .continued = done == 0 && continued,
-                            .open = open};
+    struct piece p = piece_part(&whole, done, end);
+    p.open = open;
     if (open) {
         r->cutting = true;
         TRY(find_seams(r, text, done, end));
     }
-    return run_stretch(r, &p, as_text);
+    return run_stretch(r, &p);
 }
 
 static int not_utf8(const char *text, size_t n, size_t good, struct err *err)
@@ -359,7 +461,7 @@ int encoder_encode(struct encoder *e, struct token_list *out, const char *text, 
 {
     const struct tokenizer *t = e->t;
     const size_t count = out->count, good = utf8_prefix(text, bytes, NULL);
-    struct run r = {.e = e, .out = out, .err = err};
+    struct run r = {.e = e, .out = out, .err = err, .as_text = (flags & TOKENIZER_AS_TEXT) != 0};
     const bool special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
     int rc = 0;
 
@@ -370,7 +472,7 @@ int encoder_encode(struct encoder *e, struct token_list *out, const char *text, 
         rc = token_list_put(out, t->before.ids[i], err);
     }
     if (rc == 0) {
-        rc = run_text(&r, text, bytes, false, (flags & TOKENIZER_AS_TEXT) != 0);
+        rc = run_text(&r, text, bytes, false);
     }
     for (size_t i = 0; rc == 0 && special && i < t->after.count; i++) {
         rc = token_list_put(out, t->after.ids[i], err);
@@ -379,6 +481,32 @@ int encoder_encode(struct encoder *e, struct token_list *out, const char *text, 
         out->count = count;
     }
     return rc;
+}
+
+int encoder_encode_spans(struct encoder *e, struct encoded *out, const char *text, size_t bytes,
+                         const struct text_span *plain, size_t plain_count, struct err *err)
+{
+    const struct spans spans = {.at = plain, .count = plain_count};
+    const size_t good = utf8_prefix(text, bytes, NULL);
+    struct run r = {.e = e, .out = &out->ids, .err = err, .plain = &spans, .encoded = out};
+
+    out->ids.count = 0;
+    out->spelled = 0;
+    if (good < bytes) {
+        return not_utf8(text, bytes, good, err);
+    }
+    const int rc = run_text(&r, text, bytes, false);
+    if (rc != 0) {
+        out->ids.count = 0;
+    }
+    return rc;
+}
+
+void encoded_free(struct encoded *x)
+{
+    token_list_free(&x->ids);
+    free(x->ends);
+    *x = (struct encoded){0};
 }
 
 int encoder_encode_part(struct encoder *e, struct token_list *out, const char *text, size_t bytes,
@@ -396,7 +524,7 @@ int encoder_encode_part(struct encoder *e, struct token_list *out, const char *t
     if (!last && !e->t->can_cut) {
         return 0;
     }
-    const int rc = run_text(&r, text, good, !first, false);
+    const int rc = run_text(&r, text, good, !first);
     if (rc != 0) {
         out->count = count;
         return rc;

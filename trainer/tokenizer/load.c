@@ -241,7 +241,7 @@ static int index_token(struct tokenizer *t, size_t i, struct regex_work *w, stru
     struct added_token *a = &t->tokens[i];
     p.s = vocab_token(&t->added, a->id, &p.n);
     for (size_t k = 0; a->normalized && k < t->normal.count; k++) {
-        TRY(step_rewrite(&t->normal.at[k], w, &p, &made[k % 2], NULL, err));
+        TRY(step_rewrite(&t->normal.at[k], w, &p, &made[k % 2], (struct followed){0}, err));
         p.s = made[k % 2].at;
         p.n = made[k % 2].n;
     }

@@ -64,41 +64,61 @@ int seam_list_put(struct seam_list *l, struct seam s, struct err *err)
     return 0;
 }
 
-/* Walks the seams once while a text is rewritten from left to right. */
-struct mover {
-    struct seam_list *l; /* NULL: nothing to do */
-    size_t next, kept;
+struct piece piece_part(const struct piece *p, size_t start, size_t end)
+{
+    return (struct piece){.s = p->s + start,
+                          .n = end - start,
+                          .ends = p->ends != NULL ? p->ends + start : NULL,
+                          .raw = p->raw + start,
+                          .at_start = p->at_start && start == 0,
+                          .continued = p->continued && start == 0};
+}
+
+/* A text on its way from p to out, left to right; seams and ends follow. */
+struct rewriting {
+    const struct piece *p;
+    struct text *out;
+    struct followed follow;
+    size_t next_seam, kept_seams;
+    struct err *err;
 };
 
-/* Unchanged text [from, to) went to OUT at `out`. */
-static void move_along(struct mover *m, size_t from, size_t to, size_t out)
+/* Seams of [from, to), which begins in OUT at its end now. */
+static void move_seams(struct rewriting *r, size_t from, size_t to, bool unchanged)
 {
-    while (m->l != NULL && m->next < m->l->count && m->l->at[m->next].at < to) {
-        struct seam s = m->l->at[m->next++];
-        if (s.at >= from) {
-            s.at = s.at - from + out;
-            m->l->at[m->kept++] = s;
+    struct seam_list *l = r->follow.seams;
+
+    while (l != NULL && r->next_seam < l->count && l->at[r->next_seam].at < to) {
+        struct seam s = l->at[r->next_seam++];
+        if (s.at == from || (unchanged && s.at > from)) {
+            s.at = s.at - from + r->out->n;
+            l->at[r->kept_seams++] = s;
         }
     }
 }
 
-/* What is rewritten ends before `to`: a seam inside is lost, one at its start stays. */
-static void move_over(struct mover *m, size_t from, size_t to, size_t out)
+/* [from, to) goes to OUT as it is. */
+static int keep(struct rewriting *r, size_t from, size_t to)
 {
-    while (m->l != NULL && m->next < m->l->count && m->l->at[m->next].at < to) {
-        struct seam s = m->l->at[m->next++];
-        if (s.at == from) {
-            s.at = out;
-            m->l->at[m->kept++] = s;
-        }
+    move_seams(r, from, to, true);
+    for (size_t i = from; r->follow.ends != NULL && i < to; i++) {
+        TRY(place_list_put(r->follow.ends, piece_end(r->p, i + 1), r->err));
     }
+    return text_put(r->out, r->p->s + from, to - from, r->err);
 }
 
-static void move_end(struct mover *m)
+/* [from, to) becomes s[0..n): a seam inside is lost, one at its start stays; all of s ends where what it
+ * came from does, or begins, when it came from nothing. */
+static int change(struct rewriting *r, size_t from, size_t to, const char *s, size_t n)
 {
-    if (m->l != NULL) {
-        m->l->count = m->kept;
+    const size_t last = to > from ? to : from > 0 ? from : 1;
+
+    move_seams(r, from, to, false);
+    for (size_t i = 0; r->follow.ends != NULL && i < n; i++) {
+        const size_t end = r->p->n == 0 ? r->p->raw : piece_end(r->p, last);
+        TRY(place_list_put(r->follow.ends, end, r->err));
     }
+    return text_put(r->out, s, n, r->err);
 }
 
 static const utf8proc_option_t form_options[] = {
@@ -169,39 +189,112 @@ static int put_form(enum form form, const char *s, size_t n, struct text *out, s
     return rc;
 }
 
+/* [from, to) has the form w[0..n). */
+static int put_formed(struct rewriting *r, size_t from, size_t to, const char *w, size_t n)
+{
+    const bool same = n == to - from && memcmp(w, r->p->s + from, n) == 0;
+    return same ? keep(r, from, to) : change(r, from, to, w, n);
+}
+
+/* Where the part that starts at `from` ends: before a character that starts anew (combining class 0). */
+static size_t part_end(const char *s, size_t from, size_t to)
+{
+    uint32_t c;
+
+    for (from += utf8_get(s + from, &c); from < to; from += utf8_get(s + from, &c)) {
+        (void)utf8_get(s + from, &c);
+        if (utf8proc_get_property((utf8proc_int32_t)c)->combining_class == 0) {
+            break;
+        }
+    }
+    return from;
+}
+
+/* The form of [from, to) part by part, so that the ends are those of characters: parts are joined while
+ * they combine, which shows in that the form of both is not both forms. */
+static int put_parts(struct rewriting *r, enum form form, size_t from, size_t to)
+{
+    const char *s = r->p->s;
+    struct text made = {0}, both = {0};
+    size_t end = part_end(s, from, to);
+    int rc = put_form(form, s + from, end - from, &made, r->err);
+
+    while (rc == 0 && end < to) {
+        const size_t next = part_end(s, end, to), n = made.n;
+        both.n = 0;
+        rc = put_form(form, s + from, next - from, &both, r->err);
+        if (rc == 0) {
+            rc = put_form(form, s + end, next - end, &made, r->err);
+        }
+        if (rc == 0 && both.n == made.n && memcmp(both.at, made.at, made.n) == 0) {
+            rc = put_formed(r, from, end, made.at, n);
+            made.n -= n;
+            memmove(made.at, made.at + n, made.n);
+            from = end;
+        } else if (rc == 0) {
+            made.n = 0;
+            rc = text_put(&made, both.at, both.n, r->err);
+        }
+        end = next;
+    }
+    if (rc == 0) {
+        rc = put_formed(r, from, end, made.at, made.n);
+    }
+    text_free(&made);
+    text_free(&both);
+    return rc;
+}
+
+/* The form of the stretch [from, to). A seam at its start stays if an inert character is there: nothing
+ * before it takes part. */
+static int put_stretch(struct rewriting *r, enum form form, size_t from, size_t to)
+{
+    struct text made = {0};
+    uint32_t c;
+
+    if (r->follow.ends != NULL) {
+        return put_parts(r, form, from, to);
+    }
+    (void)utf8_get(r->p->s + from, &c);
+    if (!is_inert(form, c)) {
+        move_seams(r, SIZE_MAX, to, false);
+    }
+    int rc = put_form(form, r->p->s + from, to - from, &made, r->err);
+    if (rc == 0) {
+        rc = change(r, from, to, made.at, made.n);
+    }
+    text_free(&made);
+    return rc;
+}
+
 /* Copy what is inert; give utf8proc each stretch that is not, with the character before it, which may be
  * what it combines with. */
-static int rewrite_form(const struct step *s, const struct piece *p, struct text *out,
-                        struct mover *m, struct err *err)
+static int rewrite_form(struct rewriting *r, enum form form)
 {
+    const struct piece *p = r->p;
     size_t done = 0;
 
     for (size_t i = 0, before = 0; i < p->n;) {
         uint32_t c;
         const size_t wide = utf8_get(p->s + i, &c);
-        if (is_inert(s->form, c)) {
+        if (is_inert(form, c)) {
             before = i;
             i += wide;
             continue;
         }
         const size_t start = before > done ? before : done;
-        move_along(m, done, start, out->n);
-        TRY(text_put(out, p->s + done, start - done, err));
+        TRY(keep(r, done, start));
         for (i += wide; i < p->n; i += utf8_get(p->s + i, &c)) {
             (void)utf8_get(p->s + i, &c);
-            if (is_inert(s->form, c)) {
+            if (is_inert(form, c)) {
                 break;
             }
         }
-        /* A seam at `start` stays if an inert character is there: nothing before it takes part. */
-        (void)utf8_get(p->s + start, &c);
-        move_over(m, is_inert(s->form, c) ? start : SIZE_MAX, i, out->n);
-        TRY(put_form(s->form, p->s + start, i - start, out, err));
+        TRY(put_stretch(r, form, start, i));
         done = i;
         before = i;
     }
-    move_along(m, done, p->n, out->n);
-    return text_put(out, p->s + done, p->n - done, err);
+    return keep(r, done, p->n);
 }
 
 static bool starts_with(const struct piece *p, const struct text *t)
@@ -209,69 +302,72 @@ static bool starts_with(const struct piece *p, const struct text *t)
     return p->n >= t->n && (t->n == 0 || memcmp(p->s, t->at, t->n) == 0);
 }
 
-static int rewrite_prepend(const struct step *s, const struct piece *p, struct text *out,
-                           struct mover *m, struct err *err)
+/* What is put in front belongs to the first byte. */
+static int rewrite_prepend(struct rewriting *r, const struct step *s)
 {
+    const struct piece *p = r->p;
     const bool there = s->unless_there && starts_with(p, &s->with);
 
     if (p->n > 0 && !p->continued && !there && (p->at_start || !s->at_start_only)) {
-        TRY(text_put(out, s->with.at, s->with.n, err));
+        TRY(change(r, 0, 0, s->with.at, s->with.n));
     }
-    move_along(m, 0, p->n, out->n);
-    return text_put(out, p->s, p->n, err);
+    return keep(r, 0, p->n);
 }
 
-static int rewrite_replace(const struct step *s, struct regex_work *w, const struct piece *p,
-                           struct text *out, struct mover *m, struct err *err)
+static int rewrite_replace(struct rewriting *r, const struct step *s, struct regex_work *w)
 {
     size_t from = 0, last = SIZE_MAX, start, end, done = 0;
-    struct piece whole = *p;
+    struct piece whole = *r->p;
 
     whole.open = false; /* patterns that could see beyond the end are not used on open text */
     for (;;) {
-        const enum regex_found f = step_find(s, w, &whole, &from, &last, &start, &end, err);
+        const enum regex_found f = step_find(s, w, &whole, &from, &last, &start, &end, r->err);
         if (f == REGEX_FAILED) {
-            return (int)err->code;
+            return (int)r->err->code;
         }
         if (f != REGEX_MATCH) {
             break;
         }
-        move_along(m, done, start, out->n);
-        TRY(text_put(out, p->s + done, start - done, err));
-        move_over(m, start, end, out->n);
-        TRY(text_put(out, s->with.at, s->with.n, err));
+        TRY(keep(r, done, start));
+        TRY(change(r, start, end, s->with.at, s->with.n));
         done = end;
     }
-    move_along(m, done, p->n, out->n);
-    return text_put(out, p->s + done, p->n - done, err);
+    return keep(r, done, whole.n);
 }
 
-static int rewrite_bytes(const struct piece *p, struct text *out, struct mover *m, struct err *err)
+static int rewrite_bytes(struct rewriting *r)
 {
-    TRY(text_reserve(out, 2 * p->n, err));
-    for (size_t i = 0; i < p->n; i++) {
-        move_along(m, i, i + 1, out->n);
-        out->n += utf8_write(out->at + out->n, byte_to_char((unsigned char)p->s[i]));
+    char s[4];
+
+    TRY(text_reserve(r->out, 2 * r->p->n, r->err));
+    for (size_t i = 0; i < r->p->n; i++) {
+        const size_t wide = utf8_write(s, byte_to_char((unsigned char)r->p->s[i]));
+        TRY(change(r, i, i + 1, s, wide));
     }
     return 0;
 }
 
 int step_rewrite(const struct step *s, struct regex_work *w, const struct piece *p,
-                 struct text *out, struct seam_list *seams, struct err *err)
+                 struct text *out, struct followed follow, struct err *err)
 {
-    struct mover m = {.l = seams};
+    struct rewriting r = {.p = p, .out = out, .follow = follow, .err = err};
     int rc = 0;
 
     out->n = 0;
+    if (follow.ends != NULL) {
+        follow.ends->count = 0;
+    }
     TRY(text_reserve(out, p->n + 1, err));
     switch (s->kind) {
-    case STEP_FORM: rc = rewrite_form(s, p, out, &m, err); break;
-    case STEP_PREPEND: rc = rewrite_prepend(s, p, out, &m, err); break;
-    case STEP_REPLACE: rc = rewrite_replace(s, w, p, out, &m, err); break;
-    case STEP_BYTES: rc = rewrite_bytes(p, out, &m, err); break;
+    case STEP_FORM: rc = rewrite_form(&r, s->form); break;
+    case STEP_PREPEND: rc = rewrite_prepend(&r, s); break;
+    case STEP_REPLACE: rc = rewrite_replace(&r, s, w); break;
+    case STEP_BYTES: rc = rewrite_bytes(&r); break;
     case STEP_SPLIT: break;
     }
-    move_end(&m);
+    if (follow.seams != NULL) {
+        follow.seams->count = r.kept_seams;
+    }
     return rc;
 }
 

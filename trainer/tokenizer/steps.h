@@ -65,10 +65,20 @@ struct seam_list {
 struct piece {
     const char *s;
     size_t n;
-    bool at_start;  /* it begins where the input begins                            */
-    bool continued; /* it is the rest of a piece whose beginning was encoded before */
-    bool open;      /* more text follows it                                        */
+    const size_t *ends; /* of each byte, where in the text as given what it came from ends, or */
+    size_t raw;         /* when NULL: it is that text from here on */
+    bool at_start;      /* it begins where the input begins                            */
+    bool continued;     /* it is the rest of a piece whose beginning was encoded before */
+    bool open;          /* more text follows it                                        */
 };
+
+/* Part [start, end) of a piece; its end is not open. */
+struct piece piece_part(const struct piece *p, size_t start, size_t end);
+/* Where in the text as given the first `at` > 0 bytes of a piece end. */
+static inline size_t piece_end(const struct piece *p, size_t at)
+{
+    return p->ends != NULL ? p->ends[at - 1] : p->raw + at;
+}
 
 /* A new last step; its members are 0. Errors: NO_MEMORY. */
 int step_list_add(struct step_list *l, enum step_kind kind, struct step **out, struct err *err);
@@ -84,10 +94,17 @@ size_t step_list_fixed(const struct step_list *l, const char *text, size_t n, si
 
 int seam_list_put(struct seam_list *l, struct seam s, struct err *err);
 
-/* Rewrite piece p with a text step into OUT (its old contents are lost). seams may be NULL. Errors: BAD_FILE
- * (limit of steps), NO_MEMORY. */
+/* What follows a text while it is rewritten. */
+struct followed {
+    struct seam_list *seams; /* moved along; may be NULL */
+    struct place_list
+        *ends; /* becomes `ends` of the piece as rewritten; may be NULL; not with seams */
+};
+
+/* Rewrite piece p with a text step into OUT (its old contents are lost). Errors: BAD_FILE (limit of steps),
+ * NO_MEMORY. */
 int step_rewrite(const struct step *s, struct regex_work *w, const struct piece *p,
-                 struct text *out, struct seam_list *seams, struct err *err);
+                 struct text *out, struct followed follow, struct err *err);
 
 /* The next match of a step's pattern at or after *from, Oniguruma's iteration: an empty match right after the
  * last match is passed over. *last is SIZE_MAX before the first. */

@@ -84,6 +84,27 @@ void encoder_close(struct encoder *e);
 int encoder_encode(struct encoder *e, struct token_list *out, const char *text, size_t bytes,
                    int flags, struct err *err);
 
+struct text_span {
+    size_t begin, end; /* bytes */
+};
+
+/* {0} is the empty one. */
+struct encoded {
+    struct token_list ids;
+    size_t *ends; /* owned [ids.count]: where in the text the bytes of each id end, rising */
+    size_t room;
+    int64_t spelled; /* special tokens met inside `plain`, encoded as text */
+};
+
+/* The ids of TEXT, as encoder_encode without flags, and where each ends; OUT's old contents are lost, its
+ * memory is used again. What spells a special token is ordinary text where it touches a span of
+ * `plain` (rising, disjoint). Bytes that a normalizer made end with the character they were made from,
+ * a space that it put in front with the first byte behind it; what was taken away (white space beside
+ * an added token, say) ends no token but the next. Errors: as encoder_encode; OUT then is empty. */
+int encoder_encode_spans(struct encoder *e, struct encoded *out, const char *text, size_t bytes,
+                         const struct text_span *plain, size_t plain_count, struct err *err);
+void encoded_free(struct encoded *x); /* leaves {0} */
+
 /* Encode a long text piece by piece, with the ids of the whole: appends the ids of a beginning of TEXT
  * that no later text can change and says in *used how long it is; 0 when there is no safe place to
  * cut, then call again with more text. The next call starts at TEXT + *used. `first`: TEXT starts the

@@ -41,6 +41,27 @@ void text_free(struct text *t)
     *t = (struct text){0};
 }
 
+int place_list_put(struct place_list *l, size_t at, struct err *err)
+{
+    if (l->count == l->room) {
+        const size_t room = l->room < 64 ? 64 : l->room + l->room / 2;
+        size_t *places = realloc(l->at, room * sizeof *places);
+        if (places == NULL) {
+            return FAIL(err, ERR_NO_MEMORY, "no memory for %zu places in a text", room);
+        }
+        l->at = places;
+        l->room = room;
+    }
+    l->at[l->count++] = at;
+    return 0;
+}
+
+void place_list_free(struct place_list *l)
+{
+    free(l->at);
+    *l = (struct place_list){0};
+}
+
 /* How many bytes of s[0..n) begin a well-formed character, and in *want how many that takes; *want is
  * 0 for a byte that starts none. Unicode 15, table 3-7. */
 static size_t well_formed(const unsigned char *s, size_t n, size_t *want)

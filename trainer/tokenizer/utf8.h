@@ -18,6 +18,15 @@ int text_reserve(struct text *t, size_t more, struct err *err); /* NO_MEMORY */
 int text_put(struct text *t, const char *s, size_t n, struct err *err);
 void text_free(struct text *t); /* leaves {0} */
 
+/* Places in a text, growing; {0} is the empty list. */
+struct place_list {
+    size_t *at; /* owned */
+    size_t count, room;
+};
+
+int place_list_put(struct place_list *l, size_t at, struct err *err); /* NO_MEMORY */
+void place_list_free(struct place_list *l);                           /* leaves {0} */
+
 /* Length of the longest valid UTF-8 beginning of s[0..n). *cut (may be NULL) says whether what follows
  * is a character that the end of s cuts short. */
 size_t utf8_prefix(const char *s, size_t n, bool *cut);
