@@ -43,7 +43,9 @@ struct live {
     int watch; /* of inotify; -1 for none */
     struct event_reader *reader;
     int64_t since_ms, asked_ms, announced_ms;
-    int asked; /* signal that was sent for the intent; 0 for none */
+    int64_t
+        orphaned_ms; /* when the launcher was first missed while its lock was held; 0: it is there */
+    int asked;       /* signal that was sent for the intent; 0 for none */
     bool killed, stale_announcement;
 };
 
@@ -305,12 +307,32 @@ static void look_at_end(struct supervisor *s, struct live *l)
     }
 }
 
+/* The launcher is gone, but a process that its ranks started still holds the lock: it would do so for ever. */
+static void end_orphans(struct live *l)
+{
+    struct err err = {0};
+    const bool begun = job_pid_attempt(l->dir) >= l->job.attempt;
+
+    if (l->child != 0 || !begun || job_signal(l->dir, 0, &err) != ERR_NOT_FOUND) {
+        l->orphaned_ms = 0;
+    } else if (l->orphaned_ms == 0) {
+        l->orphaned_ms = now_ms();
+    } else if (now_ms() - l->orphaned_ms > SETTLE_MS) {
+        log_line("%s: ended %d processes that outlived their launcher", l->job.id,
+                 job_sweep(l->dir));
+        l->orphaned_ms = 0;
+    }
+}
+
 static void look_at(struct supervisor *s, struct live *l)
 {
     reap(l);
     const bool alive = job_is_alive(l->dir); /* before the events: none comes after the end */
     read_events(s, l);
     press(s, l);
+    if (alive) {
+        end_orphans(l);
+    }
     if (!alive && l->child == 0) {
         look_at_end(s, l);
     }

@@ -116,6 +116,16 @@ test('a launcher that is killed is started again from the last checkpoint, three
   await agrees(job.id);
 });
 
+test('a process that outlives launcher and ranks does not keep the job for ever', async () => {
+  const job = await submit('ms=20 save=10 escape once', { max_steps: 60 });
+  await until(honed, job.id, (now) => now.checkpoints > 0);
+  process.kill(await launcher(job.id), 'SIGKILL');
+  const done = await until(honed, job.id, ended);
+  assert.equal(done.state, 'succeeded');
+  assert.equal(done.attempt, 2);
+  await agrees(job.id);
+});
+
 test('honed and the launcher killed together: the job goes on after the start', async () => {
   const job = await submit('ms=20 save=10', { max_steps: 120 });
   await until(honed, job.id, (now) => now.checkpoints > 0);
