@@ -17,6 +17,7 @@ static const struct {
     {"plan", command_plan, "SPEC.json: the memory that a request needs"},
     {"tokenize", tokenize_main, "TOKENIZER FILE: token ids of a text, or learn a tokenizer"},
     {"generate", command_generate, "MODELDIR --prompt TEXT: continue a text"},
+    {"serve", command_serve, "MODELDIR --socket PATH: texts and chats for other programs"},
     {"bench", command_bench, "speed of a training step against this machine's peak"},
 };
 

@@ -1,0 +1,13 @@
+/* stops.h - strings at which a text ends, found across the pieces that the text comes in. */
+#ifndef TRAINER_SERVE_STOPS_H
+#define TRAINER_SERVE_STOPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* How many bytes of `text`, what has come and was not given away, are certain: up to the first of the
+ * strings, then *found is its number; else, with *found -1, all but an end that one of them may go on. */
+size_t stops_certain(const char *const *strings, int count, const char *text, size_t bytes,
+                     int *found);
+
+#endif
