@@ -41,7 +41,7 @@ OMP := $(if $(CLANG)$(filter tsan,$(CONFIG)),-fopenmp-simd,-fopenmp)
 
 CPPFLAGS += -I. -D_GNU_SOURCE -MMD -MP
 CFLAGS   += -std=c17 $(WARN) $(OPT.$(CONFIG))
-LDLIBS   := -Wl,--as-needed -lmicrohttpd -lcurl -lsqlite3 -lpcre2-8 -lutf8proc -lnettle -ljansson -lz -ldnnl -lm -pthread
+LDLIBS   := -Wl,--as-needed -lmicrohttpd -lcurl -lsqlite3 -lpcre2-8 -lutf8proc -lnettle -ljansson -lz -lzstd -ldnnl -lm -pthread
 
 # Layers, lowest first. Vector kernels (kernels/cpu/vec) are built once per instruction set, with
 # that set's name as a suffix of every symbol; the double build has only the first two.

@@ -15,6 +15,7 @@ static const struct {
 } commands[] = {
     {"run", command_run, "JOBDIR: run the job in a folder to its end"},
     {"plan", command_plan, "SPEC.json: the memory that a request needs"},
+    {"check", command_check, "FILE: what is in a file of examples, and what is wrong with it"},
     {"tokenize", tokenize_main, "TOKENIZER FILE: token ids of a text, or learn a tokenizer"},
     {"generate", command_generate, "MODELDIR --prompt TEXT: continue a text"},
     {"serve", command_serve, "MODELDIR --socket PATH: texts and chats for other programs"},

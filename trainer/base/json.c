@@ -1,6 +1,7 @@
 /* json.c - capped parsing with positions, and typed fields. */
 #include "trainer/base/json.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +73,8 @@ static size_t pass_string(const char *text, size_t i, size_t bytes)
     return i + 1;
 }
 
-/* Refuse what is nested too deep, and make integers fit. */
-static int prepare(char *text, size_t bytes, const char *name, struct err *err)
+/* Make integers fit. Returns where the nesting becomes too deep; `bytes` when it does not. */
+static size_t prepare(char *text, size_t bytes)
 {
     int depth = 0;
 
@@ -86,12 +87,24 @@ static int prepare(char *text, size_t bytes, const char *name, struct err *err)
         } else {
             depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
             if (depth > JSON_DEPTH_MAX) {
-                return fail_at(text, i, name, "nested too deep", err);
+                return i;
             }
             i++;
         }
     }
-    return 0;
+    return bytes;
+}
+
+json_t *json_parse_in_place(char *text, size_t bytes, size_t flags, json_error_t *why)
+{
+    const size_t deep = prepare(text, bytes);
+
+    if (deep < bytes) {
+        *why = (json_error_t){.position = (int)(deep < INT_MAX ? deep : INT_MAX)};
+        why->text[JSON_ERROR_TEXT_LENGTH - 1] = (char)json_error_stack_overflow;
+        return NULL;
+    }
+    return json_loadb(text, bytes, flags, why);
 }
 
 /* Parse `text`, which may be changed. */
@@ -103,13 +116,15 @@ static int parse(json_t **out, char *text, size_t bytes, const char *name, struc
     if (bytes == 0) {
         return FAIL(err, ERR_BAD_FILE, "%s is empty", name);
     }
-    TRY(prepare(text, bytes, name, err));
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    *out = json_parse_in_place(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (*out != NULL) {
         return 0;
     }
     if (json_error_code(&why) == json_error_out_of_memory) {
         return FAIL(err, ERR_NO_MEMORY, "no memory to read %s", name);
+    }
+    if (json_error_code(&why) == json_error_stack_overflow) {
+        return fail_at(text, (size_t)why.position, name, "nested too deep", err);
     }
     for (char *c = why.text; *c != '\0'; c++) {
         if ((unsigned char)*c < ' ') {

@@ -21,6 +21,10 @@ enum { JSON_DEPTH_MAX = 64 }; /* arrays and objects inside each other */
 int json_parse_text(json_t **out, const char *text, size_t bytes, const char *name,
                     struct err *err);
 
+/* The same for a caller that speaks of errors itself: `text` may be changed (such integers are), flags are Jansson's.
+ * NULL on failure: *why says it; json_error_stack_overflow, with the position only, for nesting beyond JSON_DEPTH_MAX. */
+json_t *json_parse_in_place(char *text, size_t bytes, size_t flags, json_error_t *why);
+
 /* Parse a file of at most max_bytes, by path or beneath a folder (io_open_beneath).
  * Errors: as json_parse_text and io_read_file. */
 int json_parse_file(json_t **out, const char *path, size_t max_bytes, struct err *err);

@@ -1,73 +1,24 @@
 /* text_file.c - a UTF-8 text file read in pieces. */
 #include "trainer/tokenizer/text_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 20 };
 
 int text_file_open(struct text_file *f, const char *path, const char *name, enum err_code blame,
                    struct err *err)
 {
-    struct stat st;
-
     *f = (struct text_file){.name = name == NULL ? path : name, .blame = blame, .first = true};
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0) {
-        const int number = errno;
-        if (number == ENOENT || number == ENOTDIR) {
-            return FAIL(err, ERR_NOT_FOUND, "there is no file %s", f->name);
-        }
-        return FAIL(err, ERR_IO, "opening %s failed: %s", f->name, strerror(number));
-    }
-    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        text_file_close(f);
-        return FAIL(err, blame, "%s is not a regular file", f->name);
-    }
-    f->total = (uint64_t)st.st_size;
+    TRY(source_open(&f->source, path, f->name, blame, err));
+    f->total = source_total(f->source);
     return 0;
 }
 
 void text_file_close(struct text_file *f)
 {
-    if (f->fd >= 0) {
-        (void)close(f->fd);
-        f->fd = -1;
-    }
+    source_close(f->source);
+    f->source = NULL;
     text_free(&f->buffer);
-}
-
-/* What the first bytes say a file is, when it is no text. */
-static const char *known_format(const char *s, size_t n)
-{
-    /* clang-format off */
-    static const struct { size_t n; const char *magic, *is; } formats[] = {
-        {2, "\x1f\x8b",                 "compressed with gzip"},
-        {4, "\x28\xb5\x2f\xfd",         "compressed with zstd"},
-        {6, "\xfd" "7zXZ\0",            "compressed with xz"},
-        {4, "BZh9",                     "compressed with bzip2"},
-        {4, "PK\x03\x04",               "a zip archive"},
-        {4, "%PDF",                     "a PDF"},
-        {4, "PAR1",                     "a Parquet file"},
-        {4, "\xff\xfe\0\0",             "UTF-32"},
-        {4, "\0\0\xfe\xff",             "UTF-32"},
-        {2, "\xff\xfe",                 "UTF-16"},
-        {2, "\xfe\xff",                 "UTF-16"},
-    };
-    /* clang-format on */
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        if (n >= formats[i].n && memcmp(s, formats[i].magic, formats[i].n) == 0) {
-            return formats[i].is;
-        }
-    }
-    if (n >= 4 && ((s[0] == '\0' && s[2] == '\0' && s[1] != '\0' && s[3] != '\0') ||
-                   (s[1] == '\0' && s[3] == '\0' && s[0] != '\0' && s[2] != '\0'))) {
-        return "UTF-16";
-    }
-    return NULL;
 }
 
 /* Count the lines of s[0..n), which was found to be good. */
@@ -113,24 +64,19 @@ static int read_block(struct text_file *f, struct err *err)
 
     TRY(text_reserve(&f->buffer, want, err));
     while (want > 0 && !f->ended) {
-        const ssize_t got = read(f->fd, f->buffer.at + f->buffer.n, want);
-        if (got < 0 && errno != EINTR) {
-            const int number = errno;
-            return FAIL(err, ERR_IO, "reading %s failed: %s", f->name, strerror(number));
-        }
+        size_t got = 0;
+        TRY(source_read(f->source, f->buffer.at + f->buffer.n, want, &got, err));
         f->ended = got == 0;
-        if (got > 0) {
-            f->buffer.n += (size_t)got;
-            f->done += (size_t)got;
-            want -= (size_t)got;
-        }
+        f->buffer.n += got;
+        want -= got;
     }
+    f->done = source_done(f->source);
     return 0;
 }
 
 int text_file_more(struct text_file *f, struct err *err)
 {
-    const bool at_top = f->done == 0;
+    const bool at_top = !f->begun;
 
     if (f->start > 0) {
         f->buffer.n -= f->start;
@@ -139,10 +85,11 @@ int text_file_more(struct text_file *f, struct err *err)
     }
     const size_t checked = f->n;
     TRY(read_block(f, err));
+    f->begun = true;
     if (at_top) {
-        const char *is = known_format(f->buffer.at, f->buffer.n);
+        const char *is = source_foreign(f->buffer.at, f->buffer.n);
         if (is != NULL) {
-            return FAIL(err, f->blame, "%s is %s, not a UTF-8 text", f->name, is);
+            return FAIL(err, f->blame, "%s is %s", f->name, is);
         }
         if (f->buffer.n >= 3 && memcmp(f->buffer.at, "\xEF\xBB\xBF", 3) == 0) {
             f->start = 3;
