@@ -210,6 +210,8 @@ static void text_is_utf8_without_control_characters(void)
     EXPECT(refused("{" GOOD ",\"name\":\"abc\\u007f\"}", "name", "byte 4"));
     EXPECT(refused("{" GOOD ",\"name\":\"\\u0085\"}", "name", "byte 1"));
     EXPECT(accepted("{" GOOD ",\"name\":\"--flag; $(id) <b>\"}"));
+    EXPECT(accepted("{" GOOD ",\"chat_template\":\"{% if a %}\\n\\tb{% endif %}\\r\\n\"}"));
+    EXPECT(refused("{" GOOD ",\"chat_template\":\"a\\u0000b\"}", "chat_template", "byte 2"));
 
     static const char *const damaged[] = {
         "\xff",       "\xc0\xaf",     "\xed\xa0\x80",    "\xf4\x90\x80\x80",

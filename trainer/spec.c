@@ -15,6 +15,9 @@
 
 enum { CONFIG_BYTES_MAX = 64 << 10, NAME_SHOWN = 60 };
 
+/* Texts that may be longer than this may have several lines. */
+enum { LINE_MAX_BYTES = 1024 };
+
 enum row_kind { ROW_TEXT, ROW_OBJECT, ROW_INTEGER, ROW_NUMBER, ROW_CHOICE };
 
 struct row {
@@ -116,7 +119,8 @@ static int read_text(char *out, const struct row *row, const struct fields *f, s
                           row->name, length, row->size - 1);
     }
     for (size_t i = 0; i < length;) {
-        const size_t n = text_character(text + i, length - i);
+        const bool blank = row->size > LINE_MAX_BYTES && strchr("\n\r\t", text[i]) != NULL;
+        const size_t n = text[i] != '\0' && blank ? 1 : text_character(text + i, length - i);
         if (n == 0) {
             return FAIL_PARAM(err, ERR_BAD_SPEC, row->name,
                               "%s must be UTF-8 without control characters; byte %zu is not",

@@ -12,6 +12,7 @@
 #include "trainer/base/err.h"
 
 /* In the order of the CHOICE lists of spec.def. */
+enum method_of_training { TRAIN_AUTO, TRAIN_PRETRAIN, TRAIN_SFT };
 enum lr_schedule { LR_CONSTANT, LR_LINEAR, LR_COSINE, LR_INVERSE_SQRT, LR_WSD };
 enum wsd_style { WSD_LINEAR, WSD_COSINE, WSD_EXPONENTIAL, WSD_MINUS_SQRT };
 enum precision { PRECISION_F32, PRECISION_BF16 };

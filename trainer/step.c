@@ -8,6 +8,8 @@
 #include "kernels/check.h"
 #include "trainer/optim.h"
 
+enum { WIDTH_STEP = 32 }; /* places */
+
 static int choose_kernels(struct engine *e, const char *isa, int threads, struct err *err)
 {
     if (isa[0] != '\0' && setenv("HONE_ISA", isa, 1) != 0) {
@@ -27,7 +29,8 @@ static int list_actions(struct engine *e, const struct dims *d, struct err *err)
     const struct pipe pipe = {.pp = 1, .rank = 0, .chunks = 1, .micros = (int)d->micros};
 
     e->actions = calloc(2 * (size_t)d->micros, sizeof *e->actions);
-    if (e->actions == NULL) {
+    e->width = calloc((size_t)d->micros, sizeof *e->width);
+    if (e->actions == NULL || e->width == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for %lld microbatches", (long long)d->micros);
     }
     e->action_count = schedule_make(e->actions, &pipe);
@@ -73,37 +76,83 @@ void engine_close(struct engine *e)
     model_free(e->model);
     e->model = NULL;
     free(e->actions);
+    free(e->width);
     e->actions = NULL;
+    e->width = NULL;
     memory_close(&e->memory);
 }
 
-/* Tokens of `samples` samples into the batch region, sliding windows included. */
+/* Places of microbatch `micro` that a step works on: up to the last label of its longest row. What lies behind
+ * reaches no loss. A multiple of WIDTH_STEP, so that kernels meet few shapes. */
+static int64_t width_of(const struct model *m, const struct data_rows *rows, int64_t micro)
+{
+    const struct dims *d = &m->d;
+    const int32_t *labels = rows->labels + micro * d->R;
+    int64_t width = 1;
+
+    for (int64_t row = 0; row < d->B; row++) {
+        int64_t end = d->S;
+        while (end > width && labels[row * d->S + end - 1] < 0) {
+            end--;
+        }
+        width = end > width ? end : width;
+    }
+    width = (width + WIDTH_STEP - 1) / WIDTH_STEP * WIDTH_STEP;
+    return width < d->S ? width : d->S;
+}
+
+static void copy_row(const struct model *m, const struct data_rows *rows, int64_t to, int64_t from,
+                     int64_t width)
+{
+    const size_t bytes = (size_t)width * sizeof(int32_t);
+    const int64_t window = m->d.arch.window;
+    int32_t *slid = m->first[1].data;
+
+    memcpy((int32_t *)m->ids.data + to, rows->ids + from, bytes);
+    memcpy((int32_t *)m->labels.data + to, rows->labels + from, bytes);
+    memcpy((int32_t *)m->pos.data + to, rows->positions + from, bytes);
+    memcpy((int32_t *)m->first[0].data + to, rows->first + from, bytes);
+    for (int64_t i = 0; slid != NULL && i < width; i++) {
+        const int64_t low = i - window + 1;
+        slid[to + i] = low > rows->first[from + i] ? (int32_t)low : rows->first[from + i];
+    }
+}
+
+/* The tokens of a step into the batch region, sliding windows included; each microbatch as wide as it must be. */
 static void load_batch(struct engine *e, const struct data_rows *rows)
 {
     const struct model *m = e->model;
-    const int64_t n = tensor_count(m->ids), window = m->d.arch.window;
-    int32_t *slid = m->first[1].data;
+    const struct dims *d = &m->d;
 
-    memcpy(m->ids.data, rows->ids, tensor_bytes(m->ids));
-    memcpy(m->labels.data, rows->labels, tensor_bytes(m->labels));
-    memcpy(m->pos.data, rows->positions, tensor_bytes(m->pos));
-    memcpy(m->first[0].data, rows->first, tensor_bytes(m->first[0]));
-    for (int64_t i = 0; slid != NULL && i < n; i++) {
-        const int64_t place = i % m->d.S, from = place - window + 1;
-        slid[i] = from > rows->first[i] ? (int32_t)from : rows->first[i];
+    for (int64_t micro = 0; micro < d->micros; micro++) {
+        e->width[micro] = width_of(m, rows, micro);
+        for (int64_t row = 0; row < d->B; row++) {
+            copy_row(m, rows, micro * d->R + row * e->width[micro], micro * d->R + row * d->S,
+                     e->width[micro]);
+        }
     }
+}
+
+/* The context of a microbatch, as wide as it was loaded; valid until the next call. */
+static struct ctx narrow_ctx(struct engine *e, int64_t micro)
+{
+    e->narrow = e->model->d;
+    e->narrow.S = e->width[micro];
+    e->narrow.R = e->narrow.B * e->narrow.S;
+    struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, e->narrow.R);
+    c.d = &e->narrow;
+    return c;
 }
 
 static struct ctx micro_ctx(struct engine *e, const struct step_input *in, int64_t micro)
 {
-    const struct dims *d = &e->model->d;
-    struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, d->R);
+    struct ctx c = narrow_ctx(e, micro);
 
     c.training = true;
     c.slot = (int)(micro % e->model->slots);
     c.drop.seed = in->seed;
     c.drop.step = in->step;
-    c.drop.sample0 = in->consumed + micro * d->B;
+    c.drop.sample0 = in->consumed + micro * e->model->d.B;
     return c;
 }
 
@@ -129,7 +178,7 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
         }
     }
     result->tokens = in->trained;
-    result->loss = loss_sum(e) / (double)in->trained;
+    result->loss = in->trained > 0 ? loss_sum(e) / (double)in->trained : 0.0;
     result->grad_norm = grads_norm(m, e->k, &e->q);
 }
 
@@ -158,13 +207,14 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
         tokens += data_batch_in_order(set, rows, at, count);
         load_batch(e, rows);
         for (int64_t micro = 0; micro < d->micros && at + micro * d->B < samples; micro++) {
-            const struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, d->R);
+            const struct ctx c = narrow_ctx(e, micro);
             model_loss(e->model, &c);
         }
         if (stop != NULL && stop()) {
             return false;
         }
     }
-    *result = (struct step_result){.loss = loss_sum(e) / (double)tokens, .tokens = tokens};
+    *result = (struct step_result){.loss = tokens > 0 ? loss_sum(e) / (double)tokens : 0.0,
+                                   .tokens = tokens};
     return true;
 }

@@ -17,6 +17,8 @@ struct engine {
     struct comm tp;
     struct action *actions; /* owned [action_count]: forward and backward calls of a step */
     int action_count;
+    int64_t *width;     /* owned [micros]: places of its rows that a step works on */
+    struct dims narrow; /* the model's, at the width of the present microbatch     */
 };
 
 /* Plan, allocate and bind a model; weights are zero until loaded. isa: as in HONE_ISA, "" for the best.
@@ -25,7 +27,7 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
 void engine_close(struct engine *e);
 
 struct step_result {
-    double loss;      /* mean over trained tokens; NaN when there were none */
+    double loss;      /* mean over trained tokens; 0 when there were none  */
     double grad_norm; /* before clipping                                    */
     int64_t tokens;   /* trained tokens                                     */
 };

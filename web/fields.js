@@ -16,6 +16,7 @@ export const GROUPS = [
       'data_workers',
     ],
   ],
+  ['examples', ['method', 'chat_template', 'packing', 'train_on_prompt', 'on_problem']],
   [
     'rate',
     ['min_learning_rate', 'lr_schedule', 'warmup_steps', 'wsd_decay_steps', 'wsd_decay_style'],
