@@ -18,6 +18,7 @@ struct app {
     struct login_guard *guard;
     struct streams *streams;
     struct supervisor *supervisor;
+    struct tools *tools;
 };
 
 #endif

@@ -32,6 +32,7 @@
 #include "server/stream.h"
 #include "server/submit.h"
 #include "server/supervise.h"
+#include "server/tool.h"
 #include "server/upload.h"
 
 enum { DRAIN_MS = 2000 };
@@ -99,6 +100,7 @@ static int open_parts(struct server *v, struct settings *s, struct err *err)
     TRY(guard_open(&app->guard, err));
     TRY(uploads_open(&app->uploads, s, app->store, err));
     TRY(submit_settle(app, err));
+    TRY(tools_open(&app->tools, s->trainer, err));
     TRY(workers_open(&v->workers, (int)s->workers, err));
     TRY(streams_open(&app->streams, app->store, v->workers, (int)s->max_streams, err));
     store_listen(app->store, streams_publish, app->streams);
@@ -132,6 +134,7 @@ static void close_parts(struct server *v)
         http_quiesce(v->http);
         streams_shut(app->streams);
         http_drain(v->http, DRAIN_MS);
+        tools_stop(app->tools);
         workers_stop(v->workers);
         http_close(v->http);
     }
@@ -140,6 +143,7 @@ static void close_parts(struct server *v)
     if (app->store != NULL) {
         store_listen(app->store, NULL, NULL);
     }
+    tools_close(app->tools);
     streams_close(app->streams);
     uploads_close(app->uploads);
     guard_close(app->guard);

@@ -1,4 +1,4 @@
-/* spawn.c - starts the launcher of a job with posix_spawn: a fork of a large process is slow, and this
+/* spawn.c - starts programs with posix_spawn: a fork of a large process is slow, and this
  * process has threads. */
 #include "server/spawn.h"
 
@@ -38,12 +38,12 @@ static bool is_kept(const char *variable)
     return false;
 }
 
-static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *files, const char *dir)
+/* Standard input from /dev/null, all descriptors from 3 on closed, a session of its own, signals as at login; standard
+ * output and errors are up to the caller, who acts before. */
+static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *files)
 {
-    char log[MARK];
     sigset_t none, all;
 
-    (void)snprintf(log, sizeof log, "%s/log.txt", dir);
     sigemptyset(&none);
     sigfillset(&all);
     int rc = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
@@ -51,41 +51,74 @@ static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *fil
     rc = rc != 0 ? rc : posix_spawnattr_setsigmask(attributes, &none);
     rc = rc != 0 ? rc : posix_spawnattr_setsigdefault(attributes, &all);
     rc = rc != 0 ? rc : posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
-    rc = rc != 0
-             ? rc
-             : posix_spawn_file_actions_addopen(files, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    rc = rc != 0 ? rc : posix_spawn_file_actions_adddup2(files, 1, 2);
     return rc != 0 ? rc : posix_spawn_file_actions_addclosefrom_np(files, 3);
+}
+
+/* What of our environment a program may see, and `more`, if it is not NULL. */
+static void set_environment(char *out[KEPT_MAX + 2], char *more)
+{
+    int kept = 0;
+
+    if (more != NULL) {
+        out[kept++] = more;
+    }
+    for (char **v = environ; *v != NULL && kept <= KEPT_MAX; v++) {
+        if (is_kept(*v)) {
+            out[kept++] = *v;
+        }
+    }
+    out[kept] = NULL;
+}
+
+/* Start the program with the descriptors that `files` say. */
+static int start(pid_t *pid, char *const arguments[], char *more, posix_spawn_file_actions_t *files,
+                 struct err *err)
+{
+    char *environment[KEPT_MAX + 2];
+    posix_spawnattr_t attributes;
+
+    set_environment(environment, more);
+    posix_spawnattr_init(&attributes);
+    int rc = set_up(&attributes, files);
+    if (rc == 0) {
+        rc = posix_spawn(pid, arguments[0], files, &attributes, arguments, environment);
+    }
+    posix_spawnattr_destroy(&attributes);
+    if (rc != 0) {
+        return FAIL(err, ERR_NOT_FOUND, "the trainer %.200s can't be started: %s", arguments[0],
+                    strerror(rc));
+    }
+    return 0;
 }
 
 int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err *err)
 {
-    char program[MARK], verb[] = "run", folder[MARK], mark[MARK + 16];
+    char program[MARK], verb[] = "run", folder[MARK], mark[MARK + 16], log[MARK];
     char *arguments[] = {program, verb, folder, NULL};
-    char *environment[KEPT_MAX + 2] = {mark};
-    posix_spawnattr_t attributes;
     posix_spawn_file_actions_t files;
-    int kept = 1;
 
     (void)snprintf(program, sizeof program, "%s", trainer);
     (void)snprintf(folder, sizeof folder, "%s", dir);
     (void)snprintf(mark, sizeof mark, "HONE_JOB_DIR=%s", dir);
-    for (char **v = environ; *v != NULL && kept <= KEPT_MAX; v++) {
-        if (is_kept(*v)) {
-            environment[kept++] = *v;
-        }
-    }
-    posix_spawnattr_init(&attributes);
+    (void)snprintf(log, sizeof log, "%s/log.txt", dir);
     posix_spawn_file_actions_init(&files);
-    int rc = set_up(&attributes, &files, dir);
-    if (rc == 0) {
-        rc = posix_spawn(pid, program, &files, &attributes, arguments, environment);
-    }
+    int rc = posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    rc = rc != 0 ? rc : posix_spawn_file_actions_adddup2(&files, 1, 2);
+    rc = rc != 0 ? FAIL(err, ERR_NO_MEMORY, "no memory to start the trainer")
+                 : start(pid, arguments, mark, &files, err);
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-    if (rc != 0) {
-        return FAIL(err, ERR_NOT_FOUND, "the trainer %.200s can't be started: %s", trainer,
-                    strerror(rc));
-    }
-    return 0;
+    return rc;
+}
+
+int spawn_tool(pid_t *pid, char *const arguments[], int output, struct err *err)
+{
+    posix_spawn_file_actions_t files;
+
+    posix_spawn_file_actions_init(&files);
+    int rc = posix_spawn_file_actions_adddup2(&files, output, 1);
+    rc = rc != 0 ? rc : posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    rc = rc != 0 ? FAIL(err, ERR_NO_MEMORY, "no memory to start the trainer")
+                 : start(pid, arguments, NULL, &files, err);
+    posix_spawn_file_actions_destroy(&files);
+    return rc;
 }

@@ -1,4 +1,4 @@
-/* spawn.h - starts the launcher of a job. */
+/* spawn.h - starts the launcher of a job, or a program whose output is read. */
 #ifndef SERVER_SPAWN_H
 #define SERVER_SPAWN_H
 
@@ -10,5 +10,9 @@
  * dir/log.txt, all other descriptors closed, signals as at login, and of the environment only what a run
  * needs, with HONE_JOB_DIR=dir. Errors: NOT_FOUND (no such program), IO. */
 int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err *err);
+
+/* Run arguments[0] likewise, but for its output, which goes to the descriptor `output`, and its errors, which are dropped.
+ * The list ends with NULL. Errors: NOT_FOUND, NO_MEMORY. */
+int spawn_tool(pid_t *pid, char *const arguments[], int output, struct err *err);
 
 #endif

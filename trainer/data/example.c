@@ -100,7 +100,7 @@ struct report *example_reader_take_report(struct example_reader *r)
     return report;
 }
 
-/* Report what is wrong at a byte of a record, as an editor counts: "line 37 column 12: why". Bytes that are not UTF-8 are
+/* Report what is wrong at a byte of a record, as an editor counts: "line 37, column 12: why". Bytes that are not UTF-8 are
  * counted as bytes of their line. */
 static enum action report_broken(struct report *report, const struct record *rec,
                                  const struct broken *b)

@@ -249,7 +249,7 @@ static size_t say_finding(char *out, size_t size, enum reason why, const struct 
     }
     if (f->lines_count > 0) {
         (void)snprintf(line, sizeof line, "line %lld%s", (long long)f->lines[0],
-                       f->where[0] != '\0' ? " " : "");
+                       f->where[0] != '\0' ? ", " : "");
     }
     const int n = snprintf(out, size, "%s%s%s%s%s%s", reasons[why].message,
                            line[0] != '\0' || f->where[0] != '\0' ? " (" : "", line, f->where,

@@ -66,7 +66,7 @@ int64_t report_examples(const struct report *r);
 bool report_refused(const struct report *r); /* something was found whose action is REFUSE */
 
 /* 0 when the file can be used: nothing refused, an example at least. Else FAIL with `blame` and a sentence that lists the
- * reasons: "data.jsonl can't be used: the JSON is broken (line 37 column 12: ...; 3 times); ..." */
+ * reasons: "data.jsonl can't be used: the JSON is broken (line 37, column 12: ..., 3 times); ..." */
 int report_verdict(const struct report *r, const char *name, enum err_code blame, struct err *err);
 
 /* A new reference, or NULL for no memory. */
