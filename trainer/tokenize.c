@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,8 @@ static const char usage[] =
     "  --add-special       with the tokens that the tokenizer puts around a text (BOS, EOS)\n"
     "  --skip-special      decode without special tokens\n"
     "  --as-text           text that spells a special token is ordinary text\n"
+    "  --lines             FILE holds a JSON string on each line, with --decode a list of ids; so "
+    "does the output\n"
     "  --train SIZE        learn a byte-level BPE of SIZE tokens from TEXT, write it to OUTDIR\n";
 
 enum { INPUT_BYTES_MAX = 1 << 30 };
@@ -30,7 +33,7 @@ enum action { ACTION_IDS, ACTION_COUNT, ACTION_DECODE };
 
 struct choices {
     enum action action;
-    bool add_special, skip_special, as_text;
+    bool add_special, skip_special, as_text, lines;
     long long train; /* vocabulary size; 0: do not */
     enum bpe_pattern pattern;
 };
@@ -55,16 +58,19 @@ static int read_input(struct text *out, const char *file, struct err *err)
     return io_read_file(&out->at, &out->n, file, INPUT_BYTES_MAX, err);
 }
 
+static int flags_of(const struct choices *c)
+{
+    return (c->add_special ? TOKENIZER_ADD_SPECIAL : 0) | (c->as_text ? TOKENIZER_AS_TEXT : 0);
+}
+
 static int print_ids(const struct tokenizer *t, const struct choices *c, const char *text,
                      size_t bytes, struct err *err)
 {
-    const int flags =
-        (c->add_special ? TOKENIZER_ADD_SPECIAL : 0) | (c->as_text ? TOKENIZER_AS_TEXT : 0);
     struct token_list ids = {0};
     struct encoder *e;
 
     TRY(encoder_open(&e, t, err));
-    const int rc = encoder_encode(e, &ids, text, bytes, flags, err);
+    const int rc = encoder_encode(e, &ids, text, bytes, flags_of(c), err);
     if (rc == 0 && c->action == ACTION_COUNT) {
         printf("%zu\n", ids.count);
     } else if (rc == 0) {
@@ -120,6 +126,63 @@ static int print_text(const struct tokenizer *t, const struct choices *c, const 
     return rc;
 }
 
+/* The ids of a line's string, or the string of its ids. */
+static int turn_line(json_t **out, struct encoder *e, const struct tokenizer *t,
+                     const struct choices *c, const json_t *line, struct err *err)
+{
+    struct token_list ids = {0};
+    char *text = NULL;
+    size_t n = 0;
+    int rc = 0;
+
+    if (c->action == ACTION_DECODE ? !json_is_array(line) : !json_is_string(line)) {
+        return FAIL(err, ERR_BAD_REQUEST, "a line is not a JSON %s",
+                    c->action == ACTION_DECODE ? "list of ids" : "string");
+    }
+    for (size_t i = 0; rc == 0 && i < json_array_size(line); i++) {
+        const json_int_t id = json_integer_value(json_array_get(line, i));
+        rc = token_list_put(&ids, id < tokenizer_size(t) ? (int32_t)id : -1, err);
+    }
+    if (rc == 0 && c->action == ACTION_DECODE) {
+        rc = tokenizer_decode(t, &text, &n, ids.ids, ids.count, c->skip_special, err);
+        *out = rc == 0 ? json_stringn(text, n) : NULL;
+    } else if (rc == 0) {
+        rc = encoder_encode(e, &ids, json_string_value(line), json_string_length(line), flags_of(c),
+                            err);
+        *out = rc == 0 ? json_array() : NULL;
+        for (size_t i = 0; rc == 0 && i < ids.count; i++) {
+            (void)json_array_append_new(*out, json_integer(ids.ids[i]));
+        }
+    }
+    free(text);
+    token_list_free(&ids);
+    return rc;
+}
+
+static int print_lines(const struct tokenizer *t, const struct choices *c, const char *text,
+                       size_t bytes, struct err *err)
+{
+    struct encoder *e;
+    int rc = encoder_open(&e, t, err);
+
+    for (size_t at = 0; rc == 0 && at < bytes;) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        const size_t n = end == NULL ? bytes - at : (size_t)(end - text) - at;
+        json_t *line = json_loadb(text + at, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL),
+               *out = NULL;
+        rc = turn_line(&out, e, t, c, line, err);
+        if (rc == 0) {
+            (void)json_dumpf(out, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
+            (void)putchar('\n');
+        }
+        json_decref(line);
+        json_decref(out);
+        at += n + 1;
+    }
+    encoder_close(e);
+    return rc;
+}
+
 static int tokenize(const struct choices *c, const char *tokenizer, const char *file,
                     struct err *err)
 {
@@ -128,7 +191,9 @@ static int tokenize(const struct choices *c, const char *tokenizer, const char *
 
     TRY(tokenizer_open(&t, tokenizer, err));
     int rc = read_input(&text, file, err);
-    if (rc == 0) {
+    if (rc == 0 && c->lines) {
+        rc = print_lines(t, c, text.at, text.n, err);
+    } else if (rc == 0) {
         rc = c->action == ACTION_DECODE ? print_text(t, c, text.at, text.n, err)
                                         : print_ids(t, c, text.at, text.n, err);
     }
@@ -165,6 +230,7 @@ static int read_option(struct choices *c, int option, const char *value, struct 
     case 's': c->add_special = true; break;
     case 'k': c->skip_special = true; break;
     case 'x': c->as_text = true; break;
+    case 'l': c->lines = true; break;
     case 't': return command_integer("train", value, 257, 10000000, &c->train, err);
     case 'p':
         if (strcmp(value, "gpt4") != 0 && strcmp(value, "gpt2") != 0) {
@@ -179,15 +245,12 @@ static int read_option(struct choices *c, int option, const char *value, struct 
 
 int tokenize_main(int argc, char **argv)
 {
-    static const struct option options[] = {{"ids", no_argument, NULL, 'i'},
-                                            {"count", no_argument, NULL, 'c'},
-                                            {"decode", no_argument, NULL, 'd'},
-                                            {"add-special", no_argument, NULL, 's'},
-                                            {"skip-special", no_argument, NULL, 'k'},
-                                            {"as-text", no_argument, NULL, 'x'},
-                                            {"train", required_argument, NULL, 't'},
-                                            {"pattern", required_argument, NULL, 'p'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"ids", no_argument, NULL, 'i'},           {"count", no_argument, NULL, 'c'},
+        {"decode", no_argument, NULL, 'd'},        {"add-special", no_argument, NULL, 's'},
+        {"skip-special", no_argument, NULL, 'k'},  {"as-text", no_argument, NULL, 'x'},
+        {"lines", no_argument, NULL, 'l'},         {"train", required_argument, NULL, 't'},
+        {"pattern", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
     struct choices c = {0};
     struct err err = {0};
 

@@ -39,8 +39,8 @@ int bpe_put_merge(struct bpe *m, const char *a, size_t an, const char *b, size_t
     const size_t skip = m->prefix.n < bn ? m->prefix.n : bn;
     struct text made = {0};
 
-    const int32_t left = vocab_find(&m->vocab, a, an);
-    const int32_t right = vocab_find(&m->vocab, b, bn);
+    const int32_t left = vocab_find(m->vocab, a, an);
+    const int32_t right = vocab_find(m->vocab, b, bn);
     if (left < 0 || right < 0) {
         return FAIL(err, ERR_BAD_FILE, "merge %zu uses '%s', which is not in the vocabulary",
                     m->merge_count + 1, left < 0 ? text_excerpt(a, an).at : text_excerpt(b, bn).at);
@@ -49,7 +49,7 @@ int bpe_put_merge(struct bpe *m, const char *a, size_t an, const char *b, size_t
     if (rc == 0) {
         rc = text_put(&made, b + skip, bn - skip, err);
     }
-    const int32_t id = rc == 0 ? vocab_find(&m->vocab, made.at, made.n) : -1;
+    const int32_t id = rc == 0 ? vocab_find(m->vocab, made.at, made.n) : -1;
     if (rc == 0 && id < 0) {
         rc = FAIL(err, ERR_BAD_FILE, "merge %zu makes '%s', which is not in the vocabulary",
                   m->merge_count + 1, text_excerpt(made.at, made.n).at);
@@ -101,7 +101,7 @@ static int find_pairs(struct bpe *m, struct err *err)
 static void outer_chars(const struct bpe *m, int32_t id, uint32_t *first, uint32_t *last)
 {
     size_t n;
-    const char *s = vocab_token(&m->vocab, id, &n);
+    const char *s = vocab_token(m->vocab, id, &n);
 
     *first = *last = 0;
     if (n > 0) {
@@ -158,18 +158,18 @@ static int find_characters(struct bpe *m, struct err *err)
         return FAIL(err, ERR_NO_MEMORY, "no memory for a vocabulary");
     }
     for (uint32_t c = 0; c < LOW_CHARS; c++) {
-        m->low_chars[c] = vocab_find(&m->vocab, s, utf8_write(s, c));
+        m->low_chars[c] = vocab_find(m->vocab, s, utf8_write(s, c));
     }
     for (unsigned b = 0; b < 256; b++) {
-        m->byte_tokens[b] = vocab_find(&m->vocab, s, utf8_write(s, byte_to_char((unsigned char)b)));
+        m->byte_tokens[b] = vocab_find(m->vocab, s, utf8_write(s, byte_to_char((unsigned char)b)));
         (void)snprintf(s, sizeof s, "<0x%02X>", b);
-        m->fallback[b] = vocab_find(&m->vocab, s, 6);
+        m->fallback[b] = vocab_find(m->vocab, s, 6);
     }
     m->fallback_all = m->byte_fallback;
     for (int b = 0; b < 256; b++) {
         m->fallback_all = m->fallback_all && m->fallback[b] >= 0;
     }
-    m->unk_id = m->has_unk ? vocab_find(&m->vocab, m->unk.at, m->unk.n) : -1;
+    m->unk_id = m->has_unk ? vocab_find(m->vocab, m->unk.at, m->unk.n) : -1;
     return 0;
 }
 
@@ -183,7 +183,6 @@ int bpe_finish(struct bpe *m, bool bytes, struct err *err)
 
 void bpe_free(struct bpe *m)
 {
-    vocab_free(&m->vocab);
     text_free(&m->unk);
     text_free(&m->prefix);
     text_free(&m->suffix);

@@ -20,10 +20,10 @@ struct bpe_merge {
     int32_t left, right, made;
 };
 
-/* What the file says; {0} and then filled by bpe_put_merge, completed by bpe_finish. */
+/* What the file says; {0} and the vocabulary, then filled by bpe_put_merge, completed by bpe_finish. */
 struct bpe {
-    struct vocab vocab;
-    struct bpe_merge *merges; /* owned, by rank */
+    const struct vocab *vocab; /* borrowed */
+    struct bpe_merge *merges;  /* owned, by rank */
     size_t merge_count, merge_room;
     struct text unk, prefix, suffix; /* unk_token, continuing_subword_prefix, end_of_word_suffix */
     bool has_unk, fuse_unk, byte_fallback, ignore_merges;

@@ -6,29 +6,9 @@
 #include "trainer/tokenizer/bpe_tables.h"
 
 enum {
-    CACHE_SLOTS = 1 << 14,
-    CACHE_WORD = 30, /* bytes */
-    CACHE_IDS = 8,
     SCAN_MAX = 48, /* symbols up to which the plain scan beats the heap */
     CUT_MIN = 128, /* bytes of a word from which cutting it pays */
     DEAD = -1,     /* id of a symbol that was merged into the one before */
-};
-
-struct cached {
-    uint8_t n, count; /* n 0: free */
-    char word[CACHE_WORD];
-    uint32_t symbols[CACHE_IDS]; /* end << 24 | id: ids lie below TOKEN_ID_MAX */
-};
-
-/* What a word consists of: an id and where in the word it ends. */
-struct symbol {
-    int32_t id;
-    uint32_t end;
-};
-
-struct symbol_list {
-    struct symbol *at; /* owned */
-    size_t count, room;
 };
 
 /* A symbol of a long word; a list through indices. */
@@ -40,7 +20,7 @@ struct node {
 static const uint32_t none = UINT32_MAX;
 
 struct bpe_work {
-    struct cached *cache;       /* owned, likewise the others */
+    struct word_cache *cache;   /* owned, likewise the others */
     struct symbol_list symbols; /* of the word at hand */
     struct node *list;
     size_t list_room;
@@ -54,12 +34,13 @@ int bpe_work_new(struct bpe_work **out, struct err *err)
     struct bpe_work *w = calloc(1, sizeof *w);
 
     *out = NULL;
-    if (w != NULL) {
-        w->cache = calloc(CACHE_SLOTS, sizeof *w->cache);
-    }
-    if (w == NULL || w->cache == NULL) {
-        bpe_work_free(w);
+    if (w == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for an encoder");
+    }
+    const int rc = word_cache_new(&w->cache, err);
+    if (rc != 0) {
+        bpe_work_free(w);
+        return rc;
     }
     *out = w;
     return 0;
@@ -68,10 +49,10 @@ int bpe_work_new(struct bpe_work **out, struct err *err)
 void bpe_work_free(struct bpe_work *w)
 {
     if (w != NULL) {
-        free(w->cache);
+        word_cache_free(w->cache);
         free(w->list);
         free(w->heap);
-        free(w->symbols.at);
+        symbol_list_free(&w->symbols);
         text_free(&w->word);
         free(w);
     }
@@ -82,22 +63,7 @@ static int32_t char_token(const struct bpe *m, const char *s, size_t n)
     uint32_t c;
 
     (void)utf8_get(s, &c);
-    return c < LOW_CHARS ? m->low_chars[c] : vocab_find(&m->vocab, s, n);
-}
-
-static int symbol_put(struct symbol_list *l, int32_t id, size_t end, struct err *err)
-{
-    if (l->count == l->room) {
-        const size_t room = l->room < 64 ? 64 : l->room + l->room / 2;
-        struct symbol *at = realloc(l->at, room * sizeof *at);
-        if (at == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, "no memory for a word of %zu symbols", room);
-        }
-        l->at = at;
-        l->room = room;
-    }
-    l->at[l->count++] = (struct symbol){.id = id, .end = (uint32_t)end};
-    return 0;
+    return c < LOW_CHARS ? m->low_chars[c] : vocab_find(m->vocab, s, n);
 }
 
 /* A character of a word, or a byte, on its way to become symbols. */
@@ -125,7 +91,7 @@ static int put_fallback(const struct bpe *m, struct bpe_work *w, struct spelled 
     }
     for (size_t i = 0; i < c.n; i++) {
         const size_t left = c.n - i - 1, end = c.end > left ? c.end - left : 0;
-        TRY(symbol_put(&w->symbols, m->fallback[(unsigned char)c.s[i]], end, err));
+        TRY(symbol_list_put(&w->symbols, m->fallback[(unsigned char)c.s[i]], end, err));
     }
     *done = true;
     return 0;
@@ -140,10 +106,10 @@ static int put_symbol(const struct bpe *m, struct bpe_work *w, int32_t id, struc
 
     if (id >= 0) {
         if (wait->unk) {
-            TRY(symbol_put(&w->symbols, m->unk_id, wait->end, err));
+            TRY(symbol_list_put(&w->symbols, m->unk_id, wait->end, err));
             wait->unk = false;
         }
-        return symbol_put(&w->symbols, id, c.end, err);
+        return symbol_list_put(&w->symbols, id, c.end, err);
     }
     TRY(put_fallback(m, w, c, &done, err));
     if (done || !m->has_unk) {
@@ -155,7 +121,7 @@ static int put_symbol(const struct bpe *m, struct bpe_work *w, int32_t id, struc
                     text_excerpt(c.s, c.n).at, text_excerpt(m->unk.at, m->unk.n).at);
     }
     if (wait->unk && !m->fuse_unk) {
-        TRY(symbol_put(&w->symbols, m->unk_id, wait->end, err));
+        TRY(symbol_list_put(&w->symbols, m->unk_id, wait->end, err));
     }
     *wait = (struct waiting){.unk = true, .end = c.end};
     return 0;
@@ -204,11 +170,11 @@ static int split_word(const struct bpe *m, struct bpe_work *w, const char *word,
             one.n = w->word.n;
         }
         const int32_t id =
-            affixed ? vocab_find(&m->vocab, one.s, one.n) : char_token(m, one.s, one.n);
+            affixed ? vocab_find(m->vocab, one.s, one.n) : char_token(m, one.s, one.n);
         TRY(put_symbol(m, w, id, one, &wait, err));
         i += wide;
     }
-    return wait.unk ? symbol_put(&w->symbols, m->unk_id, wait.end, err) : 0;
+    return wait.unk ? symbol_list_put(&w->symbols, m->unk_id, wait.end, err) : 0;
 }
 
 /* Merge in place by looking for the lowest rank again after each merge. */
@@ -359,31 +325,14 @@ static int merge_by_heap(const struct bpe *m, struct bpe_work *w, struct err *er
     return 0;
 }
 
-static void remember(struct cached *c, const char *word, size_t n, const struct symbol_list *l)
-{
-    c->n = (uint8_t)n;
-    c->count = (uint8_t)l->count;
-    memcpy(c->word, word, n);
-    for (size_t i = 0; i < l->count; i++) {
-        c->symbols[i] = l->at[i].end << 24 | (uint32_t)l->at[i].id;
-    }
-}
-
 /* The ids of a word, or of a part of one that starts at `start`, through the cache. */
 static int encode_part(const struct bpe *m, struct bpe_work *w, const struct word_ids *out,
                        const char *word, size_t start, size_t n, struct err *err)
 {
-    struct cached *c = NULL;
+    struct cached *c = word_cache_at(w->cache, word, n);
 
-    if (n <= CACHE_WORD) {
-        c = &w->cache[hash_bytes(word, n, 0) & (CACHE_SLOTS - 1)];
-        if (c->n == n && memcmp(c->word, word, n) == 0) {
-            for (size_t i = 0; i < c->count; i++) {
-                TRY(word_put(out, (int32_t)(c->symbols[i] & (TOKEN_ID_MAX - 1)),
-                             start + (c->symbols[i] >> 24), err));
-            }
-            return 0;
-        }
+    if (c != NULL && cached_is(c, word, n)) {
+        return cached_give(c, out, start, err);
     }
     TRY(split_word(m, w, word, n, err));
     if (w->symbols.count <= SCAN_MAX) {
@@ -391,8 +340,8 @@ static int encode_part(const struct bpe *m, struct bpe_work *w, const struct wor
     } else {
         TRY(merge_by_heap(m, w, err));
     }
-    if (c != NULL && w->symbols.count <= CACHE_IDS) {
-        remember(c, word, n, &w->symbols);
+    if (c != NULL) {
+        cached_keep(c, word, n, &w->symbols);
     }
     for (size_t i = 0; i < w->symbols.count; i++) {
         TRY(word_put(out, w->symbols.at[i].id, start + w->symbols.at[i].end, err));
@@ -405,7 +354,7 @@ static int whole_word(const struct bpe *m, struct bpe_work *w, const char *word,
                       int32_t *id, struct err *err)
 {
     if (!m->bytes) {
-        *id = vocab_find(&m->vocab, word, n);
+        *id = vocab_find(m->vocab, word, n);
         return 0;
     }
     TRY(text_reserve(&w->word, 2 * n, err));
@@ -413,7 +362,7 @@ static int whole_word(const struct bpe *m, struct bpe_work *w, const char *word,
     for (size_t i = 0; i < n; i++) {
         w->word.n += utf8_write(w->word.at + w->word.n, byte_to_char((unsigned char)word[i]));
     }
-    *id = vocab_find(&m->vocab, w->word.at, w->word.n);
+    *id = vocab_find(m->vocab, w->word.at, w->word.n);
     return 0;
 }
 

@@ -11,7 +11,7 @@
 
 #include "trainer/tokenizer/vocab.h"
 
-struct symbol {
+struct letter {
     int32_t id;             /* -1: merged into the one before, or the border of a word */
     uint32_t before, after; /* places; the borders of words are places with id -1      */
     uint32_t word;
@@ -32,7 +32,7 @@ struct candidate {
 
 struct learner {
     const struct bpe_words *words;
-    struct symbol *symbols; /* owned, likewise the others */
+    struct letter *symbols; /* owned, likewise the others */
     size_t symbol_count;
     struct pair *pairs;
     size_t pair_count, pair_room;
@@ -217,13 +217,13 @@ static int lay_out(struct learner *l, const int32_t byte_ids[256])
         return no_memory(l->err);
     }
     l->symbol_count = n;
-    l->symbols[0] = (struct symbol){.id = -1};
+    l->symbols[0] = (struct letter){.id = -1};
     uint32_t at = 1;
     for (size_t i = 0; i < w->count; i++) {
         for (size_t k = 0; k <= w->words[i].n; k++, at++) {
             const bool border = k == w->words[i].n;
             const unsigned char b = border ? 0 : (unsigned char)w->pool.at[w->words[i].at + k];
-            l->symbols[at] = (struct symbol){.id = border ? -1 : byte_ids[b],
+            l->symbols[at] = (struct letter){.id = border ? -1 : byte_ids[b],
                                              .before = at - 1,
                                              .after = at + 1,
                                              .word = (uint32_t)i};
@@ -247,7 +247,7 @@ static int put_touched(struct learner *l)
 static int count_pairs(struct learner *l)
 {
     for (size_t i = 1; i + 1 < l->symbol_count; i++) {
-        const struct symbol *s = &l->symbols[i];
+        const struct letter *s = &l->symbols[i];
         if (s->id >= 0 && l->symbols[i + 1].id >= 0) {
             TRY(see_pair(l, s->id, l->symbols[i + 1].id, (uint32_t)i));
         }
@@ -264,7 +264,7 @@ static int by_place(const void *a, const void *b)
 /* Merge the pair at one place, if it still is there. */
 static int merge_at(struct learner *l, uint32_t at, int32_t left, int32_t right, int32_t made)
 {
-    struct symbol *a = &l->symbols[at], *b = &l->symbols[a->after];
+    struct letter *a = &l->symbols[at], *b = &l->symbols[a->after];
 
     if (a->id != left || b->id != right) {
         return 0;

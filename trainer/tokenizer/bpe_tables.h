@@ -23,12 +23,12 @@ static inline size_t table_slot(const uint64_t *keys, size_t slots, uint64_t see
 
 static inline size_t pair_slot(const struct bpe *m, uint64_t key)
 {
-    return table_slot(m->pair_keys, m->pair_slots, m->vocab.seed, key);
+    return table_slot(m->pair_keys, m->pair_slots, m->vocab->seed, key);
 }
 
 static inline size_t joint_slot(const struct bpe *m, uint64_t key)
 {
-    return table_slot(m->joints, m->joint_slots, m->vocab.seed, key);
+    return table_slot(m->joints, m->joint_slots, m->vocab->seed, key);
 }
 
 enum { NO_RANK = INT32_MAX };

@@ -15,7 +15,7 @@ struct unmake_state {
     int64_t stripped; /* characters that STRIP took off the start of the fused text */
     bool started;     /* STRIP: the start of the fused text is behind us */
     size_t whole;     /* FALLBACK: bytes of the run put out already */
-    size_t tokens;    /* METASPACE: tokens seen */
+    size_t tokens;    /* METASPACE, SUFFIX: tokens seen */
 };
 
 struct decoder {
@@ -260,6 +260,32 @@ static int unmake_metaspace(struct decoder *d, size_t step, struct fragment f, s
                 err);
 }
 
+/* The token that was held, its suffix made `with`. */
+static int put_held(struct decoder *d, size_t step, const char *with, struct err *err)
+{
+    const struct text *suffix = &d->t->unmakes[step].pattern.literal;
+    struct unmake_state *s = &d->states[step];
+
+    s->made.n = 0;
+    for (size_t i = 0; i < s->kept.n;) {
+        const bool here = suffix->n > 0 && s->kept.n - i >= suffix->n &&
+                          memcmp(s->kept.at + i, suffix->at, suffix->n) == 0;
+        TRY(text_put(&s->made, here ? with : s->kept.at + i, here ? strlen(with) : 1, err));
+        i += here ? suffix->n : 1;
+    }
+    return push(d, step + 1, (struct fragment){.s = s->made.at, .n = s->made.n}, err);
+}
+
+/* Whether a token is the last one is known when the next one comes. */
+static int unmake_suffix(struct decoder *d, size_t step, struct fragment f, struct err *err)
+{
+    struct unmake_state *s = &d->states[step];
+
+    TRY(s->tokens++ > 0 ? put_held(d, step, " ", err) : 0);
+    s->kept.n = 0;
+    return text_put(&s->kept, f.s, f.n, err);
+}
+
 static int push(struct decoder *d, size_t step, struct fragment f, struct err *err)
 {
     if (step == d->t->unmake_count) {
@@ -272,6 +298,7 @@ static int push(struct decoder *d, size_t step, struct fragment f, struct err *e
     case UNMAKE_FUSE: f.fused = true; return push(d, step + 1, f, err);
     case UNMAKE_STRIP: return unmake_strip(d, step, f, err);
     case UNMAKE_METASPACE: return unmake_metaspace(d, step, f, err);
+    case UNMAKE_SUFFIX: return unmake_suffix(d, step, f, err);
     }
     return 0;
 }
@@ -304,6 +331,7 @@ static int put_rest(struct decoder *d, struct err *err)
         switch (d->t->unmakes[i].kind) {
         case UNMAKE_BYTES: TRY(put_bytes(d, i, true, err)); break;
         case UNMAKE_FALLBACK: TRY(end_run(d, i, err)); break;
+        case UNMAKE_SUFFIX: TRY(put_held(d, i, "", err)); break;
         case UNMAKE_STRIP:
         case UNMAKE_REPLACE:
         case UNMAKE_FUSE:

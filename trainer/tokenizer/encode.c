@@ -18,7 +18,7 @@ struct rewritten {
 struct encoder {
     const struct tokenizer *t; /* borrowed */
     struct regex_work *regex;  /* owned, likewise the others */
-    struct bpe_work *bpe;
+    struct token_model_work *model;
     struct rewritten normal[2]; /* the normalizer's steps write to one and read from the other */
     struct rewritten *split;    /* one for each step of the pre-tokenizer */
     struct seam_list seams, piece_seams;
@@ -62,7 +62,7 @@ int encoder_open(struct encoder **out, const struct tokenizer *t, struct err *er
         rc = regex_work_new(&e->regex, err);
     }
     if (rc == 0) {
-        rc = bpe_work_new(&e->bpe, err);
+        rc = token_model_work_new(&e->model, &t->model, err);
     }
     if (rc != 0) {
         encoder_close(e);
@@ -94,7 +94,7 @@ void encoder_close(struct encoder *e)
     free(e->seams.at);
     free(e->piece_seams.at);
     regex_work_free(e->regex);
-    bpe_work_free(e->bpe);
+    token_model_work_free(e->model);
     free(e);
 }
 
@@ -266,12 +266,12 @@ static int run_model(struct run *r, const struct piece *p)
 
     if (r->encoded == NULL) {
         const struct word_ids out = {.ids = r->out, .cut = cutting ? note_cut : NULL, .context = r};
-        return bpe_encode(&e->t->model, e->bpe, &out, p->s, p->n, r->err);
+        return token_model_encode(&e->t->model, e->model, &out, p->s, p->n, r->err);
     }
     e->word_ids.count = 0;
     e->word_ends.count = 0;
     const struct word_ids out = {.ids = &e->word_ids, .ends = &e->word_ends};
-    TRY(bpe_encode(&e->t->model, e->bpe, &out, p->s, p->n, r->err));
+    TRY(token_model_encode(&e->t->model, e->model, &out, p->s, p->n, r->err));
     for (size_t i = 0; i < e->word_ids.count; i++) {
         const size_t end = e->word_ends.at[i];
         TRY(put_id(r, e->word_ids.ids[i], end > 0 ? piece_end(p, end) : 0));
@@ -295,7 +295,7 @@ static int run_steps(struct run *r, size_t step, const struct piece *p)
     if (s->kind == STEP_SPLIT) {
         return run_split(r, step, p);
     }
-    if (s->kind == STEP_BYTES && step + 1 == l->count && e->t->model.bytes) {
+    if (s->kind == STEP_BYTES && step + 1 == l->count && token_model_takes_bytes(&e->t->model)) {
         return run_steps(r, step + 1, p); /* the model takes raw bytes */
     }
     struct piece now = *p;

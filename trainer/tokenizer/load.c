@@ -73,98 +73,6 @@ int load_sequence(const json_t *component, const char *key, const char *role, in
     return 0;
 }
 
-static int load_optional_string(const json_t *object, const char *key, struct text *out,
-                                bool *given, struct err *err)
-{
-    const json_t *v = json_object_get(object, key);
-
-    *given = v != NULL && !json_is_null(v);
-    if (!*given) {
-        return 0;
-    }
-    if (!json_is_string(v)) {
-        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: '%s' is not a string", key);
-    }
-    return text_put(out, json_string_value(v), json_string_length(v), err);
-}
-
-static int load_vocab(struct bpe *m, json_t *vocab, struct err *err)
-{
-    const char *token;
-    json_t *id;
-
-    if (!json_is_object(vocab)) {
-        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no object 'vocab'");
-    }
-    json_object_foreach(vocab, token, id)
-    {
-        if (!json_is_integer(id)) {
-            return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the id of token '%s' is not an integer",
-                        text_excerpt(token, strlen(token)).at);
-        }
-        TRY(vocab_put(&m->vocab, token, strlen(token), json_integer_value(id), err));
-    }
-    return 0;
-}
-
-static int load_merge(struct bpe *m, const json_t *merge, size_t i, struct err *err)
-{
-    if (json_is_string(merge)) {
-        const char *s = json_string_value(merge);
-        const size_t n = json_string_length(merge);
-        const char *space = memchr(s, ' ', n);
-        if (n >= 8 && memcmp(s, "#version", 8) == 0) {
-            return 0;
-        }
-        if (space != NULL && memchr(space + 1, ' ', n - (size_t)(space - s) - 1) == NULL) {
-            return bpe_put_merge(m, s, (size_t)(space - s), space + 1, n - (size_t)(space - s) - 1,
-                                 err);
-        }
-    } else if (json_array_size(merge) == 2) {
-        const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
-        if (json_is_string(a) && json_is_string(b)) {
-            return bpe_put_merge(m, json_string_value(a), json_string_length(a),
-                                 json_string_value(b), json_string_length(b), err);
-        }
-    }
-    return FAIL(err, ERR_BAD_FILE, "tokenizer.json: merge %zu is not a pair of tokens", i + 1);
-}
-
-static int load_model(struct tokenizer *t, const json_t *model, struct err *err)
-{
-    struct bpe *m = &t->model;
-    const json_t *type = json_object_get(model, "type"), *merges, *merge,
-                 *dropout = json_object_get(model, "dropout");
-    bool given;
-    size_t i;
-
-    if (!json_is_object(model)) {
-        return FAIL(err, ERR_BAD_FILE, "tokenizer.json has no object 'model'");
-    }
-    if (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "BPE") != 0)) {
-        return load_unknown("model", json_is_string(type) ? json_string_value(type) : "?", err);
-    }
-    if (json_number_value(dropout) != 0.0) {
-        return load_unknown("model option", "dropout", err);
-    }
-    TRY(load_optional_string(model, "unk_token", &m->unk, &m->has_unk, err));
-    TRY(load_optional_string(model, "continuing_subword_prefix", &m->prefix, &given, err));
-    TRY(load_optional_string(model, "end_of_word_suffix", &m->suffix, &given, err));
-    TRY(load_flag(model, "fuse_unk", false, &m->fuse_unk, err));
-    TRY(load_flag(model, "byte_fallback", false, &m->byte_fallback, err));
-    TRY(load_flag(model, "ignore_merges", false, &m->ignore_merges, err));
-    TRY(load_vocab(m, json_object_get(model, "vocab"), err));
-    merges = json_object_get(model, "merges");
-    if (!json_is_array(merges)) {
-        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no list 'merges'");
-    }
-    json_array_foreach(merges, i, merge)
-    {
-        TRY(load_merge(m, merge, i, err));
-    }
-    return 0;
-}
-
 static int add_token(struct tokenizer *t, const json_t *item, struct err *err)
 {
     const json_t *id = json_object_get(item, "id");
@@ -301,8 +209,11 @@ static int finish(struct tokenizer *t, struct err *err)
     for (size_t i = 0; i <= t->first_split && i < l->count; i++) {
         keep = keep && step_keeps_seams(&l->at[i]);
     }
-    TRY(bpe_finish(&t->model, l->count > 0 && l->at[l->count - 1].kind == STEP_BYTES, err));
-    t->can_cut = keep && (t->first_split < l->count || t->model.can_cut);
+    if (t->model.kind == TOKENS_BPE) {
+        const bool bytes = l->count > 0 && l->at[l->count - 1].kind == STEP_BYTES;
+        TRY(bpe_finish(&t->model.bpe, bytes, err));
+    }
+    t->can_cut = keep && (t->first_split < l->count || token_model_cuts(&t->model));
     t->size = t->model.vocab.size > t->added.size ? t->model.vocab.size : t->added.size;
     if (t->size == 0) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the vocabulary is empty");
@@ -315,7 +226,7 @@ static int load_parts(struct tokenizer *t, const json_t *root, struct err *err)
     if (!json_is_object(root)) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json is not a JSON object");
     }
-    TRY(load_model(t, json_object_get(root, "model"), err));
+    TRY(load_model(&t->model, json_object_get(root, "model"), err));
     TRY(load_normalizer(t, json_object_get(root, "normalizer"), 0, err));
     TRY(load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err));
     TRY(load_added(t, json_object_get(root, "added_tokens"), err));

@@ -1,94 +1,20 @@
-/* load_steps.c - normalizer, pre-tokenizer, post-processor and decoder of a tokenizer.json. */
+/* load_steps.c - pre-tokenizer, post-processor and decoder of a tokenizer.json. */
 #include "trainer/tokenizer/load_steps.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { STEPS_MAX = 64 };
 
 static const char metaspace[] = "\xE2\x96\x81"; /* U+2581 */
 
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
+static const char punctuation[] = "[\\p{P}$+<=>^`|~]";
+
 /* \w of Rust's regex crate: Alphabetic, Mark, Decimal_Number, Connector_Punctuation, Join_Control. */
 #define RUST_WORD                                                            \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}" \
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
-
-static int add_step(struct step_list *l, enum step_kind kind, struct step **s, struct err *err)
-{
-    if (l->count == STEPS_MAX) {
-        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: more than %d steps in a Sequence",
-                    STEPS_MAX);
-    }
-    return step_list_add(l, kind, s, err);
-}
-
-/* {"String": s} or {"Regex": s}, or a plain string. An empty string matches nothing. */
-static int load_pattern(const json_t *object, struct step *s, struct err *err)
-{
-    const json_t *pattern = json_object_get(object, "pattern");
-    const json_t *regex = json_object_get(pattern, "Regex");
-    const json_t *string = json_is_string(pattern) ? pattern : json_object_get(pattern, "String");
-
-    if (json_is_string(regex)) {
-        return regex_new(&s->regex, json_string_value(regex), json_string_length(regex), err);
-    }
-    if (!json_is_string(string)) {
-        return FAIL(err, ERR_BAD_FILE, "tokenizer.json: a pattern is neither String nor Regex");
-    }
-    return text_put(&s->literal, json_string_value(string), json_string_length(string), err);
-}
-
-/* pattern and content, of a normalizer and of a decoder. */
-static int load_replace(const json_t *object, struct step *s, struct err *err)
-{
-    const char *content;
-    size_t n;
-
-    TRY(load_pattern(object, s, err));
-    TRY(load_string(object, "content", &content, &n, err));
-    if (s->regex != NULL && memchr(content, '$', n) != NULL) {
-        return load_unknown("replacement", "$", err);
-    }
-    return text_put(&s->with, content, n, err);
-}
-
-int load_normalizer(struct tokenizer *t, const json_t *component, int depth, struct err *err)
-{
-    static const char *const forms[] = {
-        [FORM_NFC] = "NFC", [FORM_NFD] = "NFD", [FORM_NFKC] = "NFKC", [FORM_NFKD] = "NFKD"};
-    const char *type, *s;
-    struct step *step;
-    size_t n;
-
-    if (component == NULL || json_is_null(component)) {
-        return 0;
-    }
-    TRY(load_type(component, "normalizer", &type, err));
-    if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(component, "normalizers", "normalizer", depth, load_normalizer, t,
-                             err);
-    }
-    for (int form = FORM_NFC; form <= FORM_NFKD; form++) {
-        if (strcmp(type, forms[form]) == 0) {
-            TRY(add_step(&t->normal, STEP_FORM, &step, err));
-            step->form = (enum form)form;
-            return 0;
-        }
-    }
-    if (strcmp(type, "Prepend") == 0) {
-        TRY(load_string(component, "prepend", &s, &n, err));
-        TRY(add_step(&t->normal, STEP_PREPEND, &step, err));
-        return text_put(&step->with, s, n, err);
-    }
-    if (strcmp(type, "Replace") == 0) {
-        TRY(add_step(&t->normal, STEP_REPLACE, &step, err));
-        return load_replace(component, step, err);
-    }
-    return load_unknown("normalizer", type, err);
-}
 
 static int load_behavior(const json_t *component, enum split_behavior preset,
                          enum split_behavior *out, struct err *err)
@@ -122,7 +48,7 @@ static int add_split(struct tokenizer *t, const char *pattern, enum split_behavi
 {
     struct step *s;
 
-    TRY(add_step(&t->split, STEP_SPLIT, &s, err));
+    TRY(load_add_step(&t->split, STEP_SPLIT, &s, err));
     s->behavior = behavior;
     s->invert = invert;
     return regex_new(&s->regex, pattern, strlen(pattern), err);
@@ -134,7 +60,7 @@ static int add_prefix(struct tokenizer *t, const char *with, size_t n, bool at_s
 {
     struct step *s;
 
-    TRY(add_step(&t->split, STEP_PREPEND, &s, err));
+    TRY(load_add_step(&t->split, STEP_PREPEND, &s, err));
     s->unless_there = true;
     s->at_start_only = at_start_only;
     return text_put(&s->with, with, n, err);
@@ -153,7 +79,7 @@ static int load_byte_level(struct tokenizer *t, const json_t *component, struct 
     if (regex) {
         TRY(add_split(t, gpt2_pattern, SPLIT_ISOLATED, false, err));
     }
-    return add_step(&t->split, STEP_BYTES, &s, err);
+    return load_add_step(&t->split, STEP_BYTES, &s, err);
 }
 
 /* The replacement character and the scheme, of a pre-tokenizer and of a decoder. */
@@ -197,7 +123,7 @@ static int load_metaspace(struct tokenizer *t, const json_t *component, struct e
 
     TRY(load_metaspace_options(component, &mark, &n, &scheme, err));
     TRY(load_flag(component, "split", true, &split, err));
-    TRY(add_step(&t->split, STEP_REPLACE, &s, err));
+    TRY(load_add_step(&t->split, STEP_REPLACE, &s, err));
     TRY(text_put(&s->literal, " ", 1, err));
     TRY(text_put(&s->with, mark, n, err));
     if (strcmp(scheme, "never") != 0) {
@@ -206,9 +132,22 @@ static int load_metaspace(struct tokenizer *t, const json_t *component, struct e
     if (!split) {
         return 0;
     }
-    TRY(add_step(&t->split, STEP_SPLIT, &s, err));
+    TRY(load_add_step(&t->split, STEP_SPLIT, &s, err));
     s->behavior = SPLIT_MERGED_WITH_NEXT;
     return text_put(&s->literal, mark, n, err);
+}
+
+/* Split at a character, which goes. */
+static int load_delimiter(struct tokenizer *t, const json_t *component, struct err *err)
+{
+    const char *delimiter;
+    struct step *s;
+    size_t n;
+
+    TRY(load_string(component, "delimiter", &delimiter, &n, err));
+    TRY(load_add_step(&t->split, STEP_SPLIT, &s, err));
+    s->behavior = SPLIT_REMOVED;
+    return text_put(&s->literal, delimiter, n, err);
 }
 
 int load_pre_tokenizer(struct tokenizer *t, const json_t *component, int depth, struct err *err)
@@ -231,9 +170,16 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *component, int depth, 
     if (strcmp(type, "Metaspace") == 0) {
         return load_metaspace(t, component, err);
     }
+    if (strcmp(type, "BertPreTokenizer") == 0) {
+        TRY(add_split(t, "\\s", SPLIT_REMOVED, false, err));
+        return add_split(t, punctuation, SPLIT_ISOLATED, false, err);
+    }
+    if (strcmp(type, "CharDelimiterSplit") == 0) {
+        return load_delimiter(t, component, err);
+    }
     if (strcmp(type, "Split") == 0) {
         struct step *s;
-        TRY(add_step(&t->split, STEP_SPLIT, &s, err));
+        TRY(load_add_step(&t->split, STEP_SPLIT, &s, err));
         TRY(load_behavior(component, SPLIT_COUNT, &s->behavior, err));
         if (s->behavior == SPLIT_COUNT) {
             return FAIL(err, ERR_BAD_FILE, "tokenizer.json: a Split has no behavior");
@@ -247,7 +193,7 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *component, int depth, 
     }
     if (strcmp(type, "Punctuation") == 0) {
         TRY(load_behavior(component, SPLIT_ISOLATED, &behavior, err));
-        return add_split(t, "[\\p{P}$+<=>^`|~]", behavior, false, err);
+        return add_split(t, punctuation, behavior, false, err);
     }
     if (strcmp(type, "Whitespace") == 0) {
         return add_split(t, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", SPLIT_REMOVED, true, err);
@@ -256,6 +202,19 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *component, int depth, 
         return add_split(t, "\\s", SPLIT_REMOVED, false, err);
     }
     return load_unknown("pre_tokenizer", type, err);
+}
+
+/* A pair of a token and its id, as the processors of BERT and RoBERTa have them. */
+static int put_pair(struct tokenizer *t, struct token_list *l, const json_t *component,
+                    const char *key, struct err *err)
+{
+    const json_t *id = json_array_get(json_object_get(component, key), 1);
+
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= t->size) {
+        return FAIL(err, ERR_BAD_FILE,
+                    "tokenizer.json: '%s' of the post_processor is not a token and its id", key);
+    }
+    return token_list_put(l, (int32_t)json_integer_value(id), err);
 }
 
 /* Append the ids of a template's special token. */
@@ -344,6 +303,10 @@ int load_post_processor(struct tokenizer *t, const json_t *component, int depth,
     if (strcmp(type, "TemplateProcessing") == 0) {
         return load_template(t, component, err);
     }
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) {
+        TRY(put_pair(t, &t->before, component, "cls", err));
+        return put_pair(t, &t->after, component, "sep", err);
+    }
     if (strcmp(type, "ByteLevel") == 0) {
         return 0; /* trims offsets, which nobody asks for */
     }
@@ -409,6 +372,10 @@ static int load_unmake(struct unmake *u, const char *type, const json_t *compone
     } else if (strcmp(type, "Replace") == 0) {
         u->kind = UNMAKE_REPLACE;
         return load_replace(component, &u->pattern, err);
+    } else if (strcmp(type, "BPEDecoder") == 0) {
+        u->kind = UNMAKE_SUFFIX;
+        TRY(load_string(component, "suffix", &mark, &n, err));
+        return text_put(&u->pattern.literal, mark, n, err);
     } else if (strcmp(type, "Strip") == 0) {
         u->kind = UNMAKE_STRIP;
         return load_strip(component, u, err);

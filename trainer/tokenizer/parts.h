@@ -3,8 +3,8 @@
 #define TRAINER_TOKENIZER_PARTS_H
 
 #include "trainer/tokenizer/added.h"
-#include "trainer/tokenizer/bpe.h"
 #include "trainer/tokenizer/steps.h"
+#include "trainer/tokenizer/token_model.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 enum unmake_kind {
@@ -13,6 +13,7 @@ enum unmake_kind {
     UNMAKE_FALLBACK, /* runs of <0xNN> to the characters that the bytes spell           */
     UNMAKE_FUSE,     /* all tokens as one text                                         */
     UNMAKE_STRIP,    /* up to start, stop characters `with` off the ends               */
+    UNMAKE_SUFFIX,   /* the text `literal` by a space, in the last token by nothing      */
     UNMAKE_METASPACE, /* the character `literal` by a space; in the first token by nothing if `first` */
 };
 
@@ -39,7 +40,7 @@ struct tokenizer {
     struct step_list normal, split; /* normalizer, pre-tokenizer */
     size_t first_split; /* index in split of the first that splits; count when none does */
     bool can_cut;       /* every step keeps seams */
-    struct bpe model;
+    struct token_model model;
 
     struct vocab added;         /* content and id of added tokens */
     struct added_token *tokens; /* owned */

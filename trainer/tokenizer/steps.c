@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "trainer/tokenizer/bpe.h"
+#include "trainer/tokenizer/rewriting.h"
 
 int step_list_add(struct step_list *l, enum step_kind kind, struct step **out, struct err *err)
 {
@@ -29,6 +29,7 @@ void step_list_free(struct step_list *l)
         regex_free(l->at[i].regex);
         text_free(&l->at[i].literal);
         text_free(&l->at[i].with);
+        charsmap_free(l->at[i].charsmap);
     }
     free(l->at);
     *l = (struct step_list){0};
@@ -39,7 +40,10 @@ bool step_keeps_seams(const struct step *s)
     switch (s->kind) {
     case STEP_FORM:
     case STEP_PREPEND:
+    case STEP_CHARS:
     case STEP_BYTES: return true;
+    case STEP_STRIP:
+    case STEP_CHARSMAP: return false;
     case STEP_REPLACE: {
         uint32_t c;
         return s->regex == NULL && s->literal.n > 0 && utf8_get(s->literal.at, &c) == s->literal.n;
@@ -74,84 +78,6 @@ struct piece piece_part(const struct piece *p, size_t start, size_t end)
                           .continued = p->continued && start == 0};
 }
 
-/* A text on its way from p to out, left to right; seams and ends follow. */
-struct rewriting {
-    const struct piece *p;
-    struct text *out;
-    struct followed follow;
-    size_t next_seam, kept_seams;
-    struct err *err;
-};
-
-/* Seams of [from, to), which begins in OUT at its end now. */
-static void move_seams(struct rewriting *r, size_t from, size_t to, bool unchanged)
-{
-    struct seam_list *l = r->follow.seams;
-
-    while (l != NULL && r->next_seam < l->count && l->at[r->next_seam].at < to) {
-        struct seam s = l->at[r->next_seam++];
-        if (s.at == from || (unchanged && s.at > from)) {
-            s.at = s.at - from + r->out->n;
-            l->at[r->kept_seams++] = s;
-        }
-    }
-}
-
-/* [from, to) goes to OUT as it is. */
-static int keep(struct rewriting *r, size_t from, size_t to)
-{
-    move_seams(r, from, to, true);
-    for (size_t i = from; r->follow.ends != NULL && i < to; i++) {
-        TRY(place_list_put(r->follow.ends, piece_end(r->p, i + 1), r->err));
-    }
-    return text_put(r->out, r->p->s + from, to - from, r->err);
-}
-
-/* [from, to) becomes s[0..n): a seam inside is lost, one at its start stays; all of s ends where what it
- * came from does, or begins, when it came from nothing. */
-static int change(struct rewriting *r, size_t from, size_t to, const char *s, size_t n)
-{
-    const size_t last = to > from ? to : from > 0 ? from : 1;
-
-    move_seams(r, from, to, false);
-    for (size_t i = 0; r->follow.ends != NULL && i < n; i++) {
-        const size_t end = r->p->n == 0 ? r->p->raw : piece_end(r->p, last);
-        TRY(place_list_put(r->follow.ends, end, r->err));
-    }
-    return text_put(r->out, s, n, r->err);
-}
-
-static const utf8proc_option_t form_options[] = {
-    [FORM_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
-    [FORM_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
-    [FORM_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
-    [FORM_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
-};
-
-/* Does c stay as it is in this form, whatever stands before it? Every other character may combine. */
-static bool is_inert(enum form form, uint32_t c)
-{
-    if (c < 0x80 || (form == FORM_NFC && c < 0x300)) {
-        return true;
-    }
-    if ((c >= 0x4E00 && c <= 0x9FFF) || c == 0x3001 || c == 0x3002) {
-        return true; /* ideographs and their stops */
-    }
-    if (c >= 0xAC00 && c <= 0xD7A3) {
-        return form == FORM_NFC || form == FORM_NFKC; /* Hangul syllables */
-    }
-    if ((c >= 0x1100 && c <= 0x11FF) || (c >= 0xD7B0 && c <= 0xD7FF)) {
-        return false; /* Hangul letters compose by rule */
-    }
-    const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    if (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME) {
-        return false;
-    }
-    utf8proc_int32_t parts[4];
-    return utf8proc_decompose_char((utf8proc_int32_t)c, parts, 4, form_options[form], NULL) == 1 &&
-           parts[0] == (utf8proc_int32_t)c;
-}
-
 size_t char_start(const char *s, size_t n, size_t at)
 {
     while (at > 0 && at < n && ((unsigned char)s[at] & 0xC0U) == 0x80U) {
@@ -169,132 +95,10 @@ size_t step_list_fixed(const struct step_list *l, const char *text, size_t n, si
             uint32_t c;
             end = utf8_back(text, end);
             (void)utf8_get(text + end, &c);
-            inert = is_inert(l->at[i].form, c);
+            inert = form_is_inert(l->at[i].form, c);
         }
     }
     return end;
-}
-
-static int put_form(enum form form, const char *s, size_t n, struct text *out, struct err *err)
-{
-    utf8proc_uint8_t *formed = NULL;
-
-    const utf8proc_ssize_t got =
-        utf8proc_map((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, &formed, form_options[form]);
-    if (got < 0) {
-        return FAIL(err, ERR_NO_MEMORY, "normalizing a text failed: %s", utf8proc_errmsg(got));
-    }
-    const int rc = text_put(out, (const char *)formed, (size_t)got, err);
-    free(formed);
-    return rc;
-}
-
-/* [from, to) has the form w[0..n). */
-static int put_formed(struct rewriting *r, size_t from, size_t to, const char *w, size_t n)
-{
-    const bool same = n == to - from && memcmp(w, r->p->s + from, n) == 0;
-    return same ? keep(r, from, to) : change(r, from, to, w, n);
-}
-
-/* Where the part that starts at `from` ends: before a character that starts anew (combining class 0). */
-static size_t part_end(const char *s, size_t from, size_t to)
-{
-    uint32_t c;
-
-    for (from += utf8_get(s + from, &c); from < to; from += utf8_get(s + from, &c)) {
-        (void)utf8_get(s + from, &c);
-        if (utf8proc_get_property((utf8proc_int32_t)c)->combining_class == 0) {
-            break;
-        }
-    }
-    return from;
-}
-
-/* The form of [from, to) part by part, so that the ends are those of characters: parts are joined while
- * they combine, which shows in that the form of both is not both forms. */
-static int put_parts(struct rewriting *r, enum form form, size_t from, size_t to)
-{
-    const char *s = r->p->s;
-    struct text made = {0}, both = {0};
-    size_t end = part_end(s, from, to);
-    int rc = put_form(form, s + from, end - from, &made, r->err);
-
-    while (rc == 0 && end < to) {
-        const size_t next = part_end(s, end, to), n = made.n;
-        both.n = 0;
-        rc = put_form(form, s + from, next - from, &both, r->err);
-        if (rc == 0) {
-            rc = put_form(form, s + end, next - end, &made, r->err);
-        }
-        if (rc == 0 && both.n == made.n && memcmp(both.at, made.at, made.n) == 0) {
-            rc = put_formed(r, from, end, made.at, n);
-            made.n -= n;
-            memmove(made.at, made.at + n, made.n);
-            from = end;
-        } else if (rc == 0) {
-            made.n = 0;
-            rc = text_put(&made, both.at, both.n, r->err);
-        }
-        end = next;
-    }
-    if (rc == 0) {
-        rc = put_formed(r, from, end, made.at, made.n);
-    }
-    text_free(&made);
-    text_free(&both);
-    return rc;
-}
-
-/* The form of the stretch [from, to). A seam at its start stays if an inert character is there: nothing
- * before it takes part. */
-static int put_stretch(struct rewriting *r, enum form form, size_t from, size_t to)
-{
-    struct text made = {0};
-    uint32_t c;
-
-    if (r->follow.ends != NULL) {
-        return put_parts(r, form, from, to);
-    }
-    (void)utf8_get(r->p->s + from, &c);
-    if (!is_inert(form, c)) {
-        move_seams(r, SIZE_MAX, to, false);
-    }
-    int rc = put_form(form, r->p->s + from, to - from, &made, r->err);
-    if (rc == 0) {
-        rc = change(r, from, to, made.at, made.n);
-    }
-    text_free(&made);
-    return rc;
-}
-
-/* Copy what is inert; give utf8proc each stretch that is not, with the character before it, which may be
- * what it combines with. */
-static int rewrite_form(struct rewriting *r, enum form form)
-{
-    const struct piece *p = r->p;
-    size_t done = 0;
-
-    for (size_t i = 0, before = 0; i < p->n;) {
-        uint32_t c;
-        const size_t wide = utf8_get(p->s + i, &c);
-        if (is_inert(form, c)) {
-            before = i;
-            i += wide;
-            continue;
-        }
-        const size_t start = before > done ? before : done;
-        TRY(keep(r, done, start));
-        for (i += wide; i < p->n; i += utf8_get(p->s + i, &c)) {
-            (void)utf8_get(p->s + i, &c);
-            if (is_inert(form, c)) {
-                break;
-            }
-        }
-        TRY(put_stretch(r, form, start, i));
-        done = i;
-        before = i;
-    }
-    return keep(r, done, p->n);
 }
 
 static bool starts_with(const struct piece *p, const struct text *t)
@@ -309,9 +113,9 @@ static int rewrite_prepend(struct rewriting *r, const struct step *s)
     const bool there = s->unless_there && starts_with(p, &s->with);
 
     if (p->n > 0 && !p->continued && !there && (p->at_start || !s->at_start_only)) {
-        TRY(change(r, 0, 0, s->with.at, s->with.n));
+        TRY(rewriting_change(r, 0, 0, s->with.at, s->with.n));
     }
-    return keep(r, 0, p->n);
+    return rewriting_keep(r, 0, p->n);
 }
 
 static int rewrite_replace(struct rewriting *r, const struct step *s, struct regex_work *w)
@@ -328,11 +132,36 @@ static int rewrite_replace(struct rewriting *r, const struct step *s, struct reg
         if (f != REGEX_MATCH) {
             break;
         }
-        TRY(keep(r, done, start));
-        TRY(change(r, start, end, s->with.at, s->with.n));
+        TRY(rewriting_keep(r, done, start));
+        TRY(rewriting_change(r, start, end, s->with.at, s->with.n));
         done = end;
     }
-    return keep(r, done, whole.n);
+    return rewriting_keep(r, done, whole.n);
+}
+
+/* White space off the ends. */
+static int rewrite_strip(struct rewriting *r, const struct step *s)
+{
+    const struct piece *p = r->p;
+    size_t start = 0, end = p->n;
+    uint32_t c;
+
+    while (s->strip_start && start < end) {
+        const size_t wide = utf8_get(p->s + start, &c);
+        if (!char_is_space(c)) {
+            break;
+        }
+        start += wide;
+    }
+    while (s->strip_end && end > start) {
+        const size_t before = utf8_back(p->s, end);
+        (void)utf8_get(p->s + before, &c);
+        if (!char_is_space(c)) {
+            break;
+        }
+        end = before;
+    }
+    return rewriting_keep(r, start, end);
 }
 
 static int rewrite_bytes(struct rewriting *r)
@@ -342,7 +171,7 @@ static int rewrite_bytes(struct rewriting *r)
     TRY(text_reserve(r->out, 2 * r->p->n, r->err));
     for (size_t i = 0; i < r->p->n; i++) {
         const size_t wide = utf8_write(s, byte_to_char((unsigned char)r->p->s[i]));
-        TRY(change(r, i, i + 1, s, wide));
+        TRY(rewriting_change(r, i, i + 1, s, wide));
     }
     return 0;
 }
@@ -359,9 +188,12 @@ int step_rewrite(const struct step *s, struct regex_work *w, const struct piece 
     }
     TRY(text_reserve(out, p->n + 1, err));
     switch (s->kind) {
-    case STEP_FORM: rc = rewrite_form(&r, s->form); break;
+    case STEP_FORM: rc = form_rewrite(&r, s->form); break;
     case STEP_PREPEND: rc = rewrite_prepend(&r, s); break;
     case STEP_REPLACE: rc = rewrite_replace(&r, s, w); break;
+    case STEP_STRIP: rc = rewrite_strip(&r, s); break;
+    case STEP_CHARS: rc = chars_rewrite(&r, s->chars); break;
+    case STEP_CHARSMAP: rc = charsmap_rewrite(&r, s->charsmap); break;
     case STEP_BYTES: rc = rewrite_bytes(&r); break;
     case STEP_SPLIT: break;
     }

@@ -13,18 +13,31 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "trainer/tokenizer/charsmap.h"
 #include "trainer/tokenizer/regex.h"
 #include "trainer/tokenizer/utf8.h"
 
 enum step_kind {
-    STEP_FORM,    /* a Unicode normal form                                                       */
-    STEP_PREPEND, /* `with` in front of a text that is not empty                                 */
-    STEP_REPLACE, /* the pattern by `with`                                                       */
-    STEP_BYTES,   /* every byte by its printable character                                       */
+    STEP_FORM,     /* a Unicode normal form                                                       */
+    STEP_PREPEND,  /* `with` in front of a text that is not empty                                 */
+    STEP_REPLACE,  /* the pattern by `with`                                                       */
+    STEP_BYTES,    /* every byte by its printable character                                       */
+    STEP_STRIP,    /* white space off the start, the end                                          */
+    STEP_CHARS,    /* each character by what becomes of it alone                                  */
+    STEP_CHARSMAP, /* stretches of characters by those of a table                                */
     STEP_SPLIT,
 };
 
 enum form { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD };
+
+enum chars {
+    CHARS_LOWER,         /* lower case                                                           */
+    CHARS_NO_MARKS,      /* combining marks go                                                   */
+    CHARS_NO_NONSPACING, /* those of category Mn go                                              */
+    CHARS_NMT,           /* control characters go, and all kinds of white space become a space   */
+    CHARS_CLEAN,         /* the same as BERT has it                                              */
+    CHARS_IDEOGRAPHS,    /* spaces around ideographs                                             */
+};
 
 enum split_behavior {
     SPLIT_REMOVED,
@@ -38,7 +51,10 @@ enum split_behavior {
 struct step {
     enum step_kind kind;
     enum form form;
-    struct regex *regex; /* owned; the pattern, or when NULL: */
+    enum chars chars;
+    bool strip_start, strip_end;
+    struct charsmap *charsmap; /* owned */
+    struct regex *regex;       /* owned; the pattern, or when NULL: */
     struct text literal;
     struct text with;
     bool unless_there;  /* PREPEND: not when the text starts with it         */

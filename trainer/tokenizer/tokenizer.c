@@ -333,7 +333,7 @@ void tokenizer_close(struct tokenizer *t)
     }
     step_list_free(&t->normal);
     step_list_free(&t->split);
-    bpe_free(&t->model);
+    token_model_free(&t->model);
     vocab_free(&t->added);
     free(t->tokens);
     free(t->token_order);

@@ -1,11 +1,14 @@
 /* tokenizer.h - text to token ids and back, as a Hugging Face tokenizer.json says.
  *
  * Known components (others are refused by name):
- *   normalizer      null, Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace
- *   pre_tokenizer   null, Sequence, Split, ByteLevel, Metaspace, Digits
- *   model           BPE: byte-level (GPT-2, Llama 3, Qwen2) or with byte fallback (Llama 2, Mistral)
- *   post_processor  null, Sequence, TemplateProcessing, ByteLevel
- *   decoder         null, Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace
+ *   normalizer      null, Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip, StripAccents, Nmt,
+ *                   Precompiled, BertNormalizer, ByteLevel
+ *   pre_tokenizer   null, Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit,
+ *                   BertPreTokenizer, CharDelimiterSplit
+ *   model           BPE: byte-level (GPT-2, Llama 3, Qwen2) or with byte fallback (Llama 2, Mistral);
+ *                   Unigram (T5, XLM-RoBERTa); WordLevel
+ *   post_processor  null, Sequence, TemplateProcessing, ByteLevel, RobertaProcessing, BertProcessing
+ *   decoder         null, Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, BPEDecoder
  * `truncation` and `padding` in the file are ignored: lengths are the trainer's business. Ids equal those of
  * the `tokenizers` library for every input.
  *

@@ -1,6 +1,7 @@
 /* utf8.c - growing byte strings and UTF-8, for the tokenizer. */
 #include "trainer/tokenizer/utf8.h"
 
+#include <nettle/base64.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,21 @@ int text_put(struct text *t, const char *s, size_t n, struct err *err)
         memcpy(t->at + t->n, s, n);
         t->n += n;
     }
+    return 0;
+}
+
+int text_put_base64(struct text *t, const char *s, size_t n, struct err *err)
+{
+    struct base64_decode_ctx c;
+    size_t got = BASE64_DECODE_LENGTH(n);
+
+    TRY(text_reserve(t, got + 1, err));
+    base64_decode_init(&c);
+    if (base64_decode_update(&c, &got, (uint8_t *)t->at + t->n, n, s) != 1 ||
+        base64_decode_final(&c) != 1) {
+        return FAIL(err, ERR_BAD_FILE, "'%s' is not base64", text_excerpt(s, n).at);
+    }
+    t->n += got;
     return 0;
 }
 

@@ -16,6 +16,8 @@ struct text {
 
 int text_reserve(struct text *t, size_t more, struct err *err); /* NO_MEMORY */
 int text_put(struct text *t, const char *s, size_t n, struct err *err);
+/* Append the bytes that s[0..n) spells in base64. Errors: BAD_FILE "... is not base64" when it is none; NO_MEMORY. */
+int text_put_base64(struct text *t, const char *s, size_t n, struct err *err);
 void text_free(struct text *t); /* leaves {0} */
 
 /* Places in a text, growing; {0} is the empty list. */
