@@ -67,11 +67,11 @@ function piecesVocabulary(extra = []) {
   return { vocab, merges };
 }
 function unigramVocabulary() {
-  const { vocab } = piecesVocabulary(['the', 'hello', 'world', '▁▁']);
+  const { vocab } = piecesVocabulary(['the', 'hello', 'world', '▁▁', '한국', 'ह']);
   let x = 12345;
   return Object.keys(vocab).map((piece, i) => {
     x = (x * 1103515245 + 12345) % 2147483648;
-    return [piece, i < 3 ? 0 : piece.startsWith('<0x') ? -30 : -(8 - Math.min(6, piece.length)) - (x % 1000) / 997];
+    return [piece, i < 3 ? 0 : piece.startsWith('<0x') ? -8 : -(8 - Math.min(6, piece.length)) - (x % 1000) / 997];
   });
 }
 
