@@ -87,13 +87,13 @@ struct kernels {
      * outside [row0, row0 + rows) give 0 (vocabulary-parallel ranks). p, pos may be absent. */
     void (*embedding_forward)(struct queue *q, struct tensor y, struct tensor ids, struct tensor w,
                               int64_t row0, struct tensor pos, struct tensor p);
-    /* dw, dp added to, summed in row order. dp, pos may be absent. */
+    /* dw, dp added to, summed in row order. Each of dw, dp may be absent, and pos without dp. */
     void (*embedding_backward)(struct queue *q, struct tensor dw, struct tensor dp,
                                struct tensor dy, struct tensor ids, int64_t row0,
                                struct tensor pos);
 
     /* LayerNorm, Ba et al. 2016 (arXiv:1607.06450): y = (x - mean) rstd w + b.
-     * x, y [R,D]; w, b [D]; mean, rstd [R] real, kept for the backward pass. */
+     * x, y [R,D]; w, b [D]; mean, rstd [R] real, kept for the backward pass. dw, db may be absent. */
     void (*layernorm_forward)(struct queue *q, struct tensor y, struct tensor mean,
                               struct tensor rstd, struct tensor x, struct tensor w, struct tensor b,
                               double eps);
@@ -103,7 +103,7 @@ struct kernels {
 
     /* RMSNorm, Zhang & Sennrich 2019 (arXiv:1910.07467).
      *   y[r,d] = x[r,d] rstd[r] w[d],   rstd[r] = (mean_d x[r,d]^2 + eps)^-1/2
-     * x, y [R,D]; w [D]; rstd [R] real, kept for the backward pass. */
+     * x, y [R,D]; w [D]; rstd [R] real, kept for the backward pass. dw may be absent. */
     void (*rmsnorm_forward)(struct queue *q, struct tensor y, struct tensor rstd, struct tensor x,
                             struct tensor w, double eps);
     void (*rmsnorm_backward)(struct queue *q, struct tensor dx, struct tensor dw, struct tensor dy,
@@ -154,6 +154,13 @@ struct kernels {
 
     /* y = a + b; y may be a or b. Types may differ. */
     void (*add)(struct queue *q, struct tensor y, struct tensor a, struct tensor b);
+
+    /* y *= factor, in place. */
+    void (*scale)(struct queue *q, struct tensor y, double factor);
+    /* Some columns of a matrix: y = x[:, first ..],   y [R,N], x [R,M] of one type;
+     * y[:, first ..] += x, in place,   x [R,N], y [R,M].   first + N <= M. */
+    void (*take_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
+    void (*add_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
 
     /* Cross entropy over a vocabulary slice [vocab0, vocab0 + V), in two passes so that ranks can
      * combine their statistics between them. logits [R,V] real; labels [R] i32, < 0 is not trained.

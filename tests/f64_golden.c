@@ -19,6 +19,24 @@ static void microbatches_and_recomputation_change_nothing(void)
     }
 }
 
+static void adapters_and_parts_train_as_in_float64(void)
+{
+    for (int i = 0; i < PARTIAL_CASES; i++) {
+        golden_train(partial_cases[i], (struct way){0}, exact);
+        golden_train(partial_cases[i],
+                     (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL, .threads = 2},
+                     exact);
+    }
+}
+
+static void microbatches_of_uneven_length_count_tokens(void)
+{
+    golden_batch_case("grad_accum_uneven", (struct way){0}, exact);
+    golden_batch_case("grad_accum_uneven", (struct way){.micro_batch = 2}, exact);
+    golden_batch_case("grad_accum_uneven",
+                      (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL}, exact);
+}
+
 static void masked_and_padded_rows_count_tokens(void)
 {
     golden_batch_case("sft_masked_padded", (struct way){0}, exact);
@@ -36,6 +54,8 @@ int main(void)
 {
     RUN(every_architecture_trains_as_in_float64);
     RUN(microbatches_and_recomputation_change_nothing);
+    RUN(adapters_and_parts_train_as_in_float64);
+    RUN(microbatches_of_uneven_length_count_tokens);
     RUN(masked_and_padded_rows_count_tokens);
     RUN(packed_documents_do_not_see_each_other);
     return tap_done();

@@ -21,6 +21,9 @@ static double worst_slope(struct golden *g, const struct step_input *in)
 
     for (int i = 0; i < g->engine.model->weight_count; i++) {
         const struct weight *w = &g->engine.model->weights[i];
+        if (tensor_count(w->dw) == 0) {
+            continue;
+        }
         const int64_t n = tensor_count(w->dw), stride = n / 4 + 1;
         double most = 0.0, keep[5];
         (void)loss_at(g, in);
@@ -75,13 +78,28 @@ static void gradients_are_slopes_when_recomputed_with_dropout(void)
            1e-6);
 }
 
+static void gradients_of_adapters_are_slopes_with_dropout(void)
+{
+    static const struct way once = {.dropout = 0.2, .lora_dropout = 0.3};
+    static const struct way again = {
+        .dropout = 0.2, .lora_dropout = 0.3, .micro_batch = 1, .recompute = RECOMPUTE_FULL};
+
+    EXPECT(case_slope("lora_all_linear_r3", once) < 1e-6);
+    EXPECT(case_slope("lora_gpt2_conv1d", once) < 1e-6);
+    EXPECT(case_slope("lora_all_linear_r3", again) < 1e-6);
+    EXPECT(case_slope("lora_rslora_qwen2", again) < 1e-6);
+    EXPECT(case_slope("freeze_below", again) < 1e-6);
+}
+
 /* Loss of one step with dropout. */
-static double dropped_loss(int64_t micro_batch, int64_t step, uint64_t seed)
+static double dropped_loss(const char *name, int64_t micro_batch, int64_t step, uint64_t seed)
 {
     struct golden g;
 
-    golden_open(&g, "gpt2_tied", "batches.safetensors",
-                (struct way){.dropout = 0.5, .micro_batch = micro_batch});
+    golden_open(&g, name, "batches.safetensors",
+                (struct way){.dropout = name[0] == 'g' ? 0.5 : 0.0,
+                             .lora_dropout = 0.5,
+                             .micro_batch = micro_batch});
     struct safetensors *batches = golden_file(&g, "batches.safetensors");
     const struct step_input in = {
         .rows = &g.rows, .trained = golden_batch(&g, batches, 0), .step = step, .seed = seed};
@@ -93,17 +111,21 @@ static double dropped_loss(int64_t micro_batch, int64_t step, uint64_t seed)
 
 static void dropout_depends_on_step_and_seed_but_not_on_microbatches(void)
 {
-    const double loss = dropped_loss(3, 1, 1);
+    static const char *const names[] = {"gpt2_tied", "lora_all_linear_r3"};
 
-    EXPECT_NEAR(dropped_loss(1, 1, 1), loss, 1e-13);
-    EXPECT(fabs(dropped_loss(3, 2, 1) - loss) > 1e-6);
-    EXPECT(fabs(dropped_loss(3, 1, 2) - loss) > 1e-6);
+    for (int i = 0; i < 2; i++) {
+        const double loss = dropped_loss(names[i], 3, 1, 1);
+        EXPECT_NEAR(dropped_loss(names[i], 1, 1, 1), loss, 1e-13);
+        EXPECT(fabs(dropped_loss(names[i], 3, 2, 1) - loss) > 1e-6);
+        EXPECT(fabs(dropped_loss(names[i], 3, 1, 2) - loss) > 1e-6);
+    }
 }
 
 int main(void)
 {
     RUN(gradients_are_slopes_with_dropout);
     RUN(gradients_are_slopes_when_recomputed_with_dropout);
+    RUN(gradients_of_adapters_are_slopes_with_dropout);
     RUN(dropout_depends_on_step_and_seed_but_not_on_microbatches);
     return tap_done();
 }

@@ -30,11 +30,22 @@ static void bf16_losses_stay_close(void)
     }
 }
 
+static void adapters_and_parts_train_as_in_float64(void)
+{
+    for (int i = 0; i < PARTIAL_CASES; i++) {
+        golden_train(partial_cases[i], (struct way){0}, in_f32);
+        golden_train(partial_cases[i],
+                     (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL, .threads = 2},
+                     in_f32);
+        golden_train(partial_cases[i], (struct way){.precision = PRECISION_BF16}, in_bf16);
+    }
+}
+
 static void masked_padded_and_packed_rows(void)
 {
-    static const char *const names[] = {"sft_masked_padded", "packing"};
+    static const char *const names[] = {"sft_masked_padded", "packing", "grad_accum_uneven"};
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         golden_batch_case(names[i], (struct way){0}, in_f32);
         golden_batch_case(names[i], (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL},
                           in_f32);
@@ -43,13 +54,13 @@ static void masked_padded_and_packed_rows(void)
 }
 
 /* Weights after a step, hashed as they lie in memory. */
-static uint64_t weights_after_a_step(struct way way)
+static uint64_t weights_after_a_step(const char *name, struct way way)
 {
     struct golden g;
     struct step_result got;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
-    golden_open(&g, "llama_gqa_tied_4L", "batches.safetensors", way);
+    golden_open(&g, name, "batches.safetensors", way);
     struct safetensors *batches = golden_file(&g, "batches.safetensors");
     struct step_input in = {.rows = &g.rows,
                             .trained = golden_batch(&g, batches, 0),
@@ -70,14 +81,40 @@ static uint64_t weights_after_a_step(struct way way)
 
 static void recomputation_changes_no_bit(void)
 {
-    const struct way keep = {.threads = 2}, redo = {.threads = 2, .recompute = RECOMPUTE_FULL};
+    static const char *const names[] = {"llama_gqa_tied_4L", "lora_all_linear_r3", "freeze_below"};
+    const struct way keep = {.threads = 2, .lora_dropout = 0.3};
+    const struct way redo = {.threads = 2, .recompute = RECOMPUTE_FULL, .lora_dropout = 0.3};
     const struct way low = {.precision = PRECISION_BF16};
     const struct way low_redo = {.precision = PRECISION_BF16, .recompute = RECOMPUTE_FULL};
 
-    EXPECT(weights_after_a_step(keep) == weights_after_a_step(keep));
-    EXPECT(weights_after_a_step(keep) == weights_after_a_step(redo));
-    EXPECT(weights_after_a_step(low) == weights_after_a_step(low_redo));
-    EXPECT(weights_after_a_step(low) != weights_after_a_step(keep));
+    for (int i = 0; i < 3; i++) {
+        EXPECT(weights_after_a_step(names[i], keep) == weights_after_a_step(names[i], keep));
+        EXPECT(weights_after_a_step(names[i], keep) == weights_after_a_step(names[i], redo));
+        EXPECT(weights_after_a_step(names[i], low) == weights_after_a_step(names[i], low_redo));
+        EXPECT(weights_after_a_step(names[i], low) != weights_after_a_step(names[i], keep));
+    }
+}
+
+/* Bytes of a region of the case. */
+static size_t region_of(const char *name, enum life life)
+{
+    struct golden g;
+
+    golden_open(&g, name, "batches.safetensors", (struct way){0});
+    const size_t bytes = g.engine.layout.region[life].peak;
+    golden_close(&g);
+    return bytes;
+}
+
+/* 896 numbers in 8 adapter matrices of two blocks, nothing for the 25,000 of the model; of four blocks the lower two keep
+ * nothing but their inputs. */
+static void what_is_not_trained_costs_no_memory(void)
+{
+    EXPECT(region_of("lora_qv_r4", LIFE_GRAD) == 896 * sizeof(real));
+    EXPECT(region_of("lora_qv_r4", LIFE_OPTIMIZER) == 2 * 896 * sizeof(real));
+    EXPECT(region_of("freeze_all_but_head", LIFE_OPTIMIZER) ==
+           2 * region_of("freeze_all_but_head", LIFE_GRAD));
+    EXPECT(region_of("freeze_all_but_head", LIFE_SAVED) * 3 < region_of("lora_qv_r4", LIFE_SAVED));
 }
 
 static void recomputation_saves_memory(void)
@@ -98,8 +135,10 @@ int main(void)
     RUN(f32_trains_as_in_float64);
     RUN(f32_with_threads_microbatches_and_recomputation);
     RUN(bf16_losses_stay_close);
+    RUN(adapters_and_parts_train_as_in_float64);
     RUN(masked_padded_and_packed_rows);
     RUN(recomputation_changes_no_bit);
     RUN(recomputation_saves_memory);
+    RUN(what_is_not_trained_costs_no_memory);
     return tap_done();
 }

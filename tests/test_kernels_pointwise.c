@@ -144,6 +144,49 @@ static void adds_tensors_of_any_types(void)
     }
 }
 
+static void scales_in_place(void)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct tensor y = take_random(types[i], 3, 701, 1);
+        double *want = doubles_of(y);
+        for (int64_t j = 0; j < 2103; j++) {
+            want[j] *= -1.75;
+        }
+        kernels_cpu_threads(1 + i);
+        k->scale(NULL, y, -1.75);
+        EXPECT_CLOSE(y, want, y.type == DTYPE_BF16 ? ROUNDED : EXACT);
+        free_all();
+    }
+    kernels_cpu_threads(1);
+}
+
+/* The first, the middle and the last columns; more than a tile of them. */
+static void takes_and_adds_columns(void)
+{
+    enum { WIDTH = 2300, PART = 1100, ROWS = 5 };
+    static const int64_t firsts[] = {0, 17, WIDTH - PART};
+
+    for (int i = 0; i < 6; i++) {
+        const int64_t first = firsts[i / 2];
+        const struct tensor y = take_random(types[i % 2], ROWS, WIDTH, 1);
+        const struct tensor part = take(types[i % 2], ROWS, PART);
+        const struct tensor more = take_random(types[i % 2], ROWS, PART, 1);
+        double *want_part = take_doubles(ROWS * PART), *want = doubles_of(y);
+        for (int64_t j = 0; j < ROWS * PART; j++) {
+            const int64_t at = j / PART * WIDTH + first + j % PART;
+            want_part[j] = want[at];
+            want[at] += value_at(more, j);
+        }
+        kernels_cpu_threads(1 + i % 3);
+        k->take_columns(NULL, part, y, first);
+        EXPECT_CLOSE(part, want_part, 0.0);
+        k->add_columns(NULL, y, more, first);
+        EXPECT_CLOSE(y, want, y.type == DTYPE_BF16 ? ROUNDED : EXACT);
+        free_all();
+    }
+    kernels_cpu_threads(1);
+}
+
 static const struct dropout place = {.p = 0.1,
                                      .seed = 3,
                                      .step = 4,
@@ -372,6 +415,8 @@ static void run_activations(void)
     RUN(activations_saturate_and_pass_on_what_is_not_a_number);
     RUN(swiglu_follows_its_formula);
     RUN(adds_tensors_of_any_types);
+    RUN(scales_in_place);
+    RUN(takes_and_adds_columns);
 }
 
 static void run_tests(const struct kernels *table)

@@ -27,6 +27,28 @@ struct rope_choice {
     int64_t original_positions;               /* llama3 */
 };
 
+/* Linear layers that adapters may act on, in the order of their rows in params.def. QKV: the three as one, in GPT-2. */
+enum lora_target {
+    LORA_Q,
+    LORA_K,
+    LORA_V,
+    LORA_QKV,
+    LORA_OUT,
+    LORA_GATE,
+    LORA_UP,
+    LORA_DOWN,
+    LORA_TARGETS
+};
+
+/* Low-rank adapters (Hu et al. 2021, arXiv:2106.09685): y = W x + scale B A x; scale is alpha / r, with rslora
+ * (Kalajdzievski 2023, arXiv:2312.03732) alpha / sqrt(r). config.json knows nothing of them: see lora.h. */
+struct lora_choice {
+    int64_t r; /* rank of A [r,in] and B [out,r]; 0: there are no adapters */
+    double alpha, dropout;
+    bool rslora;
+    unsigned targets; /* bit 1 << t for lora_target t */
+};
+
 struct arch {
     enum family family;
     int64_t D, F, L, H, G, K, V; /* the glossary of dims.h, whole model          */
@@ -44,6 +66,7 @@ struct arch {
     int64_t window_layer0; /* the first layer that has it                  */
     double init_std;
     int64_t bos, eos; /* token ids; -1: none                          */
+    struct lora_choice lora;
 };
 
 /* Read a config.json object. vocab_size may be missing when `vocab` is not 0 (it then is `vocab`).

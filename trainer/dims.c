@@ -38,6 +38,7 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     d.training = true;
     d.recompute = (enum recompute)s->recompute;
     d.dropout = s->dropout;
+    d.freeze = s->freeze[0] != '\0' ? s->freeze : NULL;
     d.threads = threads;
     return d;
 }

@@ -23,6 +23,7 @@ struct dims {
     bool training;  /* gradients and optimizer state exist                  */
     enum recompute recompute;
     double dropout;
+    const char *freeze; /* patterns of trained.h, borrowed from the spec; NULL: none */
     int threads;
 };
 

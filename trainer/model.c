@@ -6,6 +6,7 @@
 #include "kernels/check.h"
 #include "kernels/workspace.h"
 #include "trainer/schedule.h"
+#include "trainer/trained.h"
 
 int model_new(struct model **out, const struct dims *d, struct err *err)
 {
@@ -14,6 +15,7 @@ int model_new(struct model **out, const struct dims *d, struct err *err)
     if (m != NULL) {
         m->d = *d;
         m->slots = 1;
+        m->lowest = d->training ? trained_lowest(d) : 0;
         m->blocks = calloc((size_t)d->L, sizeof *m->blocks);
         m->weights = calloc((size_t)params_tensors(&d->arch), sizeof *m->weights);
     }
@@ -73,7 +75,51 @@ static size_t workspace_of(const struct dims *d)
         const int64_t heads = d->H * d->K, in = d->F > heads ? d->F : heads;
         n = larger(n, workspace_rows(d->R, in > d->D ? in : d->D, d->act));
     }
+    if (d->arch.lora.r > 0) {
+        n = larger(n, linear_workspace(d, d->R, d->arch.lora.r, widest, d->act));
+        n = larger(n, linear_workspace(d, d->R, widest, d->arch.lora.r, d->act));
+    }
     return n;
+}
+
+/* The longest dimension of the adapters' A (inputs) or B (outputs). */
+static int64_t widest_adapter(const struct dims *d, enum lora_part part)
+{
+    int64_t most = 0;
+
+    for (int t = 0; t < LORA_TARGETS; t++) {
+        if (param_has_lora(&d->arch, (enum lora_target)t)) {
+            const struct param p = param_get(param_adapter((enum lora_target)t, part), &d->arch);
+            const int64_t n = part == LORA_A ? p.cols : p.rows;
+            most = n > most ? n : most;
+        }
+    }
+    return most;
+}
+
+/* The most columns of a matrix that a linear layer handles apart from the others: of an adapter, or trained while others
+ * are not. */
+static int64_t widest_part(const struct dims *d)
+{
+    const int64_t adapter = widest_adapter(d, LORA_B), up = d->arch.gated ? d->F : 0;
+    const int64_t stacked = d->freeze == NULL ? 0 : d->H * d->K > up ? d->H * d->K : up;
+
+    return adapter > stacked ? adapter : stacked;
+}
+
+static struct tensor plan_room(struct planner *p, int64_t cols)
+{
+    return cols > 0 ? plan_scratch(p, p->d->act, p->d->R, cols) : tensor_none();
+}
+
+static void plan_rooms(struct planner *p)
+{
+    const struct dims *d = p->d;
+    const bool drops = d->training && d->arch.lora.dropout > 0.0;
+
+    p->room.part = plan_room(p, widest_part(d));
+    p->room.dropped = plan_room(p, drops ? widest_adapter(d, LORA_A) : 0);
+    p->room.du = plan_room(p, d->training ? d->arch.lora.r : 0);
 }
 
 static void plan_batch(struct model *m, struct layout *lo)
@@ -109,7 +155,7 @@ static void plan_snapshot(struct model *m, struct layout *lo)
         most = n > most ? n : most;
     }
     m->snapshot = tensor_none();
-    if (most > 0 && m->d.training) {
+    if (most > 0 && m->d.training && m->d.arch.lora.r == 0) { /* adapters are not fused */
         m->snapshot = layout_take(lo, LIFE_SNAPSHOT, DTYPE_REAL, most, 1);
     }
 }
@@ -134,14 +180,18 @@ void model_plan(struct model *m, struct layout *lo)
         m->grad[0] = plan_scratch(&p, d->act, d->R, d->D);
         m->grad[1] = plan_scratch(&p, d->act, d->R, d->D);
     }
+    plan_rooms(&p);
     embedding_plan(&m->embedding, &p);
     rope_plan(&m->rope, &p, d->S);
     for (int64_t l = 0; l < d->L; l++) {
+        p.below = l < m->lowest;
         block_plan(&m->blocks[l], &p, (int)l);
+        m->blocks[l].lowest = l == m->lowest;
     }
     /* When generating, the blocks pass the stream on in one place, and so to here. */
     m->out = layout_take(lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R, d->D);
     head_plan(&m->head, &p, &m->embedding);
+    m->head.lowest = m->lowest == d->L;
     plan_slots(m, lo);
     plan_snapshot(m, lo);
     m->weight_count = p.count;
@@ -196,7 +246,7 @@ void model_forward(const struct model *m, const struct ctx *c)
 void model_backward(struct model *m, const struct ctx *c, double scale)
 {
     head_backward(&m->head, c, here(c, m->grad[0]), here(c, m->out), scale);
-    for (int64_t l = m->d.L - 1; l >= 0; l--) {
+    for (int64_t l = m->d.L - 1; l >= 0 && l >= m->lowest; l--) {
         if (m->d.recompute == RECOMPUTE_FULL) { /* its own output is not needed again */
             block_forward(&m->blocks[l], &m->rope, c, here(c, m->grad[1]));
         }
@@ -205,7 +255,9 @@ void model_backward(struct model *m, const struct ctx *c, double scale)
         m->grad[0] = m->grad[1];
         m->grad[1] = t;
     }
-    embedding_backward(&m->embedding, c, here(c, m->grad[0]));
+    if (m->lowest < 0) {
+        embedding_backward(&m->embedding, c, here(c, m->grad[0]));
+    }
 }
 
 void model_loss(const struct model *m, const struct ctx *c)
@@ -224,13 +276,47 @@ void model_round(const struct model *m, const struct kernels *k, struct queue *q
     }
 }
 
-void model_init(const struct model *m, const struct kernels *k, struct queue *q, uint64_t seed)
+/* Rows of a master; one that is rounded, since it is not trained, goes through the workspace. */
+static void init_weight(const struct model *m, const struct weight *w, const struct kernels *k,
+                        struct queue *q, uint64_t seed)
+{
+    const struct tensor to = w->master;
+    const int64_t rows = to.dim[0], cols = tensor_cols(to);
+
+    if (to.type != DTYPE_REAL) {
+        const struct tensor row = tensor_make(q->workspace, DTYPE_REAL, 1, cols);
+        CHECK(tensor_bytes(row) <= q->workspace_bytes, "a workspace of %zu bytes for %lld columns",
+              q->workspace_bytes, (long long)cols);
+        for (int64_t i = 0; i < rows; i++) {
+            param_init_row(row.data, w->id, &m->d.arch, w->layer, seed, i);
+            k->cast(q, tensor_slice(to, i, 1), row);
+        }
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        param_init_row((real *)to.data + i * cols, w->id, &m->d.arch, w->layer, seed, i);
+    }
+}
+
+static void init_weights(const struct model *m, const struct kernels *k, struct queue *q,
+                         uint64_t seed, bool adapters)
 {
     for (int i = 0; i < m->weight_count; i++) {
-        const struct weight *w = &m->weights[i];
-        CHECK(w->master.type == DTYPE_REAL, "weights of a new model are %s",
-              dtype_name(w->master.type));
-        param_init(w->master.data, w->id, &m->d.arch, w->layer, seed);
+        if (param_is_adapter(m->weights[i].id) == adapters) {
+            init_weight(m, &m->weights[i], k, q, seed);
+        }
     }
     model_round(m, k, q);
+}
+
+void model_init(const struct model *m, const struct kernels *k, struct queue *q, uint64_t seed)
+{
+    init_weights(m, k, q, seed, false);
+}
+
+void model_init_adapters(const struct model *m, const struct kernels *k, struct queue *q,
+                         uint64_t seed)
+{
+    init_weights(m, k, q, seed, true);
 }

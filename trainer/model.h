@@ -18,6 +18,7 @@ struct model {
     struct head head;
     struct tensor out;        /* kept: output of the last block                      */
     struct tensor grad[2];    /* scratch: gradient of the residual stream, in turns  */
+    int lowest;               /* block below which nothing is trained (trained.h)    */
     struct tensor workspace;  /* scratch: for kernels                                */
     struct tensor snapshot;   /* real; where checkpoints assemble fused tensors; may be absent */
     struct tensor square_sum; /* f64 [1]                                             */
@@ -48,8 +49,10 @@ void model_backward(struct model *m, const struct ctx *c, double scale);
 /* Losses only, added to head.loss_sum. */
 void model_loss(const struct model *m, const struct ctx *c);
 
-/* Random initial weights: masters from the seed, then rounded. */
+/* Random initial values from the seed, masters and then rounded: of the weights, of the adapters. */
 void model_init(const struct model *m, const struct kernels *k, struct queue *q, uint64_t seed);
+void model_init_adapters(const struct model *m, const struct kernels *k, struct queue *q,
+                         uint64_t seed);
 
 /* Copy masters to the weights that kernels read, where these are rounded. */
 void model_round(const struct model *m, const struct kernels *k, struct queue *q);

@@ -3,10 +3,17 @@
 
 #include <math.h>
 
+static bool is_trained(const struct weight *w)
+{
+    return tensor_count(w->dw) > 0;
+}
+
 void grads_zero(const struct model *m, const struct kernels *k, struct queue *q)
 {
     for (int i = 0; i < m->weight_count; i++) {
-        k->zero(q, m->weights[i].dw);
+        if (is_trained(&m->weights[i])) {
+            k->zero(q, m->weights[i].dw);
+        }
     }
 }
 
@@ -16,7 +23,9 @@ double grads_norm(const struct model *m, const struct kernels *k, struct queue *
 
     k->zero(q, m->square_sum);
     for (int i = 0; i < m->weight_count; i++) {
-        k->sum_squares(q, m->square_sum, m->weights[i].dw);
+        if (is_trained(&m->weights[i])) {
+            k->sum_squares(q, m->square_sum, m->weights[i].dw);
+        }
     }
     sum = *(const double *)m->square_sum.data;
     return sqrt(sum);
@@ -37,6 +46,9 @@ void optim_step(const struct model *m, const struct kernels *k, struct queue *q,
         const bool rounded = w->w.data != w->master.data;
         struct adamw one = *a;
 
+        if (!is_trained(w)) {
+            continue;
+        }
         if (param_get(w->id, &m->d.arch).vector) {
             one.weight_decay = 0.0;
         }

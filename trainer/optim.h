@@ -4,7 +4,9 @@
 
 #include "trainer/model.h"
 
-/* Gradients to zero, before the first microbatch of a step. */
+/* All of this is about weights that are trained (trained.h); the others have no gradient.
+ *
+ * Gradients to zero, before the first microbatch of a step. */
 void grads_zero(const struct model *m, const struct kernels *k, struct queue *q);
 
 /* L2 norm over all gradients; NaN or infinite when any is. */

@@ -25,9 +25,41 @@ struct form {
         true, n  \
     }
 
+#define ADAPTED(target) param_has_lora(a, LORA_##target)
+
+enum param_id param_adapter(enum lora_target target, enum lora_part part)
+{
+    _Static_assert((int)PARAM_LORA_DOWN_B == (int)PARAM_LORA_Q_A + 2 * (int)LORA_TARGETS - 1,
+                   "rows of adapters are in the order of lora_target");
+    return (enum param_id)((int)PARAM_LORA_Q_A + 2 * (int)target + (int)part);
+}
+
+bool param_is_adapter(enum param_id id)
+{
+    return id >= PARAM_LORA_Q_A && id <= PARAM_LORA_DOWN_B;
+}
+
+struct lora_site param_lora_site(enum lora_target target)
+{
+    static const struct lora_site sites[LORA_TARGETS] = {
+        [LORA_Q] = {PARAM_Q_W, 1},     [LORA_K] = {PARAM_K_W, 1},
+        [LORA_V] = {PARAM_V_W, 1},     [LORA_QKV] = {PARAM_Q_W, 3},
+        [LORA_OUT] = {PARAM_OUT_W, 1}, [LORA_GATE] = {PARAM_GATE_W, 1},
+        [LORA_UP] = {PARAM_UP_W, 1},   [LORA_DOWN] = {PARAM_DOWN_W, 1},
+    };
+
+    return sites[target];
+}
+
+bool param_has_lora(const struct arch *a, enum lora_target target)
+{
+    return a->lora.r > 0 && (a->lora.targets >> (unsigned)target & 1U) != 0;
+}
+
 struct param param_get(enum param_id id, const struct arch *a)
 {
     const int64_t V = a->V, P = a->positions, D = a->D, F = a->F, H = a->H, G = a->G, K = a->K;
+    const int64_t r = a->lora.r;
     enum { MODEL, LAYER, VECTOR, MATRIX };
     const struct {
         int scope, kind;
@@ -128,20 +160,28 @@ static int64_t file_index(const struct param *p, int64_t r, int64_t c)
     return p->transposed ? c * p->outputs + p->first + r : (p->first + r) * p->cols + c;
 }
 
-void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed)
+/* Uniform in [-1, 1). */
+static float uniform(uint64_t stream, uint64_t n)
+{
+    return (float)((double)(mix(stream ^ mix(n)) >> 11) * 0x1p-52 - 1.0);
+}
+
+void param_init_row(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
+                    int64_t row)
 {
     const struct param p = param_get(id, a);
     const uint64_t stream = mix(seed ^ mix((uint64_t)id << 32 | (uint64_t)layer));
-    const bool random = p.init == INIT_NORMAL || p.init == INIT_NORMAL_RESID;
     const double resid = p.init == INIT_NORMAL_RESID ? sqrt(2.0 * (double)a->L) : 1.0;
-    const float std = (float)(a->init_std / resid);
-    const real constant = p.init == INIT_ONES ? REAL(1.0) : REAL(0.0);
+    const float std = (float)(a->init_std / resid), bound = (float)(1.0 / sqrt((double)p.cols));
 
-#pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < p.rows; r++) {
-        for (int64_t c = 0; c < p.cols; c++) {
-            out[r * p.cols + c] =
-                random ? (real)(std * normal(stream, (uint64_t)file_index(&p, r, c))) : constant;
+    for (int64_t c = 0; c < p.cols; c++) {
+        const uint64_t at = (uint64_t)file_index(&p, row, c);
+        switch (p.init) {
+        case INIT_ONES: out[c] = REAL(1.0); break;
+        case INIT_ZEROS: out[c] = REAL(0.0); break;
+        case INIT_NORMAL:
+        case INIT_NORMAL_RESID: out[c] = (real)(std * normal(stream, at)); break;
+        case INIT_UNIFORM: out[c] = (real)(bound * uniform(stream, at)); break;
         }
     }
 }

@@ -19,7 +19,7 @@ enum shard {
     SHARD_COLS   /* split along inputs                                                */
 };
 
-enum init { INIT_ONES, INIT_ZEROS, INIT_NORMAL, INIT_NORMAL_RESID };
+enum init { INIT_ONES, INIT_ZEROS, INIT_NORMAL, INIT_NORMAL_RESID, INIT_UNIFORM };
 
 /* One parameter of one architecture. In its Hugging Face file tensor it fills outputs
  * [first, first + rows) of `outputs`; `transposed` tensors are [inputs, outputs] there. */
@@ -34,6 +34,21 @@ struct param {
 
 struct param param_get(enum param_id id, const struct arch *a);
 
+/* A and B of a target, and whether a parameter is one of these. */
+enum lora_part { LORA_A, LORA_B };
+enum param_id param_adapter(enum lora_target target, enum lora_part part);
+bool param_is_adapter(enum param_id id);
+
+/* What a target adapts: `count` parameters from `first` on. */
+struct lora_site {
+    enum param_id first;
+    int count;
+};
+struct lora_site param_lora_site(enum lora_target target);
+
+/* Whether architecture a has adapters on a target. */
+bool param_has_lora(const struct arch *a, enum lora_target target);
+
 /* The Hugging Face name of a parameter in a layer (ignored for those of the model). */
 enum { PARAM_NAME = 96 };
 void param_name(char out[PARAM_NAME], const struct param *p, int layer);
@@ -42,8 +57,9 @@ void param_name(char out[PARAM_NAME], const struct param *p, int layer);
 int params_tensors(const struct arch *a);
 int64_t params_count(const struct arch *a);
 
-/* Initial values of the whole parameter, row-major, into out [rows, cols]. A value depends on the seed,
+/* Initial values of row `row` of the whole parameter into out [cols]. A value depends on the seed,
  * the parameter, the layer and its index in the Hugging Face tensor, never on ranks or order. */
-void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed);
+void param_init_row(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
+                    int64_t row);
 
 #endif

@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "trainer/ckpt/rectangle.h"
 #include "trainer/ckpt/writer.h"
+#include "trainer/lora.h"
 
 enum part { PART_WEIGHT, PART_MASTER, PART_M, PART_V };
 
@@ -88,6 +89,9 @@ int state_load_weights(const struct model *m, const struct safetensors_folder *f
         const struct param p = param_get(w->id, &m->d.arch);
         char name[PARAM_NAME];
 
+        if (param_is_adapter(w->id)) {
+            continue;
+        }
         param_name(name, &p, w->layer);
         const struct st_tensor *t = find(f, name);
         if (t == NULL && w->id == PARAM_HEAD) {
@@ -101,6 +105,26 @@ int state_load_weights(const struct model *m, const struct safetensors_folder *f
         TRY(load_tensor(t, &p, w->master, err));
     }
     return 0;
+}
+
+int state_load_adapter(const struct model *m, const char *dir, struct err *err)
+{
+    struct safetensors *st = NULL;
+    int rc = 0;
+
+    TRY(lora_open(&st, &m->d.arch, dir, err));
+    for (int i = 0; i < m->weight_count && rc == 0; i++) {
+        const struct weight *w = &m->weights[i];
+        const struct param p = param_get(w->id, &m->d.arch);
+        char name[PARAM_NAME];
+
+        if (param_is_adapter(w->id)) {
+            param_name(name, &p, w->layer);
+            rc = load_tensor(safetensors_find(st, name), &p, w->master, err);
+        }
+    }
+    safetensors_close(st);
+    return rc;
 }
 
 /* Causal masks and rotary frequencies, which old files store; the head of a tied model. */
@@ -125,17 +149,26 @@ static bool is_used(const struct model *m, const struct safetensors_folder *f,
         const struct param p = param_get(m->weights[i].id, &m->d.arch);
         char name[PARAM_NAME];
         param_name(name, &p, m->weights[i].layer);
-        if (find(f, name) == t) {
+        if (!param_is_adapter(m->weights[i].id) && find(f, name) == t) {
             return true;
         }
     }
     return false;
 }
 
-/* Masters only where weights are rounded. */
-static bool has_part(const struct model *m, enum part part)
+/* Whether a part of a weight is in the files of a checkpoint: of a model with adapters only these are, and what the optimizer
+ * keeps only of what is trained; masters only where weights are rounded. */
+static bool has_part(const struct model *m, const struct weight *w, enum part part)
 {
-    return part != PART_MASTER || m->d.masters;
+    const bool trained = tensor_count(w->dw) > 0;
+
+    switch (part) {
+    case PART_WEIGHT: return m->d.arch.lora.r == 0 || param_is_adapter(w->id);
+    case PART_MASTER: return trained && m->d.masters;
+    case PART_M:
+    case PART_V: return trained;
+    }
+    return false;
 }
 
 int state_load_optimizer(const struct model *m, const char *dir, struct err *err)
@@ -154,7 +187,7 @@ int state_load_optimizer(const struct model *m, const char *dir, struct err *err
             param_name(name, &p, w->layer);
             (void)snprintf(full, sizeof full, "%s%s", prefixes[part], name);
             const struct st_tensor *t = safetensors_find(st, full);
-            if (!has_part(m, part)) {
+            if (!has_part(m, w, part)) {
                 continue;
             }
             rc = t == NULL ? FAIL(err, ERR_BAD_FILE, "%s has no tensor %s", path, full)
@@ -179,7 +212,8 @@ int64_t state_unused(const struct model *m, const struct safetensors_folder *f, 
 
     *first = NULL;
     for (int i = 0; i < m->weight_count; i += sharing(m, i)) {
-        unused--; /* each is there, or loading would have failed */
+        unused -=
+            param_is_adapter(m->weights[i].id) ? 0 : 1; /* there, or loading would have failed */
     }
     for (int64_t i = 0; i < safetensors_folder_count(f); i++) {
         unused -= is_buffer(m, safetensors_folder_at(f, i)->name) ? 1 : 0;
@@ -211,11 +245,14 @@ static int declare(const struct model *m, struct writer *w, enum part from, enum
                    struct err *err)
 {
     for (enum part part = from; part <= to; part++) {
-        for (int i = 0; has_part(m, part) && i < m->weight_count; i += sharing(m, i)) {
+        for (int i = 0; i < m->weight_count; i += sharing(m, i)) {
             const struct param p = param_get(m->weights[i].id, &m->d.arch);
             char name[PARAM_NAME], full[FILE_NAME];
             int64_t shape[2];
 
+            if (!has_part(m, &m->weights[i], part)) {
+                continue;
+            }
             param_name(name, &p, m->weights[i].layer);
             (void)snprintf(full, sizeof full, "%s%s", prefixes[part], name);
             const int dims = file_shape(&p, shape);
@@ -232,8 +269,8 @@ static void locate(const struct model *m, enum part from, int64_t number, enum p
     int64_t n = 0;
 
     for (*part = from; *part <= PART_V; (*part)++) {
-        for (*at = 0; has_part(m, *part) && *at < m->weight_count; *at += sharing(m, *at)) {
-            if (n++ == number) {
+        for (*at = 0; *at < m->weight_count; *at += sharing(m, *at)) {
+            if (has_part(m, &m->weights[*at], *part) && n++ == number) {
                 return;
             }
         }
@@ -292,12 +329,12 @@ static int write_values(const struct model *m, struct writer *w, enum part from,
 static int write_file(const struct model *m, struct checkpoint_save *save, const char *stem,
                       enum part from, enum part to, struct err *err)
 {
-    const uint64_t whole = UINT64_MAX; /* the optimizer's file is read by Hone alone: one file */
+    const bool in_one = from != PART_WEIGHT || m->d.arch.lora.r > 0; /* as PEFT and Hone read it */
     struct writer *w = NULL;
     int files = 0;
 
-    TRY(writer_new(&w, checkpoint_save_dir(save), stem,
-                   from == PART_WEIGHT ? WRITER_SHARD_BYTES : whole, err));
+    TRY(writer_new(&w, checkpoint_save_dir(save), stem, in_one ? UINT64_MAX : WRITER_SHARD_BYTES,
+                   err));
     int rc = write_values(m, w, from, to, err);
     if (rc == 0) {
         const struct manifest_file *written = writer_files(w, &files);
@@ -309,7 +346,8 @@ static int write_file(const struct model *m, struct checkpoint_save *save, const
 
 int state_save(const struct model *m, struct checkpoint_save *save, struct err *err)
 {
-    TRY(write_file(m, save, "model", PART_WEIGHT, PART_WEIGHT, err));
+    TRY(write_file(m, save, m->d.arch.lora.r > 0 ? "adapter_model" : "model", PART_WEIGHT,
+                   PART_WEIGHT, err));
     return write_file(m, save, "optimizer", PART_MASTER, PART_V, err);
 }
 
@@ -319,7 +357,8 @@ uint64_t state_bytes(const struct model *m)
 
     for (int i = 0; i < m->weight_count; i++) {
         for (enum part part = PART_WEIGHT; part <= PART_V; part++) {
-            bytes += has_part(m, part) ? tensor_bytes(part_of(&m->weights[i], part)) : 0;
+            const struct weight *w = &m->weights[i];
+            bytes += has_part(m, w, part) ? tensor_bytes(part_of(w, part)) : 0;
         }
     }
     return bytes;

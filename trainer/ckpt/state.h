@@ -1,7 +1,8 @@
 /* state.h - the numbers of a model in files: Hugging Face weights, and the optimizer's state beside them.
  *
- *   model.safetensors       weights as kernels read them, under their Hugging Face names
- *   optimizer.safetensors   exp_avg.NAME, exp_avg_sq.NAME, and master.NAME where weights are rounded
+ *   model.safetensors       weights as kernels read them, under their Hugging Face names; instead of it, with adapters,
+ *   adapter_model.safetensors   these alone, under their PEFT names
+ *   optimizer.safetensors   of what is trained: exp_avg.NAME, exp_avg_sq.NAME, and master.NAME where weights are rounded
  *
  * Both are independent of the layout of the run: any later run, on any layout, can read them.
  */
@@ -16,6 +17,9 @@
  * weights). Names with or without their "model." or "transformer." prefix are found. Errors: NO_MODEL (a tensor is missing, or of another shape than
  * config.json says), and those of safetensors_read. */
 int state_load_weights(const struct model *m, const struct safetensors_folder *f, struct err *err);
+
+/* Read the adapters of a PEFT folder into their masters. Errors: those of lora_open and safetensors_read. */
+int state_load_adapter(const struct model *m, const char *dir, struct err *err);
 
 /* Tensors of the folder that the model has no use for, other than buffers that files of these families carry
  * along; how many, and the name of the first (borrowed from f), NULL when there is none. */

@@ -65,11 +65,15 @@ void block_backward(const struct block *b, const struct rope *r, const struct ct
 {
     const struct tensor x = here(c, b->x), x2 = here(c, b->x2);
     const struct tensor t = here(c, b->t), dh = here(c, b->dh);
+    const bool ends = b->lowest && !norm_is_trained(&b->norm1);
 
     mlp_backward(&b->mlp, c, dh, part(b, c, dy, t, DROP_MLP), here(c, b->h2));
     norm_backward(&b->norm2, c, t, dh, x2);
     c->k->add(c->q, dx, dy, t);
-    attention_backward(&b->attention, r, c, dh, part(b, c, dx, t, DROP_ATTENTION), here(c, b->h1));
-    norm_backward(&b->norm1, c, t, dh, x);
-    c->k->add(c->q, dx, dx, t);
+    attention_backward(&b->attention, r, c, ends ? tensor_none() : dh,
+                       part(b, c, dx, t, DROP_ATTENTION), here(c, b->h1));
+    if (!ends) {
+        norm_backward(&b->norm1, c, t, dh, x);
+        c->k->add(c->q, dx, dx, t);
+    }
 }

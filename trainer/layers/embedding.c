@@ -27,6 +27,9 @@ void embedding_backward(const struct embedding *e, const struct ctx *c, struct t
 {
     struct dropout drop;
 
+    if (tensor_count(e->dw) + tensor_count(e->dp) == 0) {
+        return;
+    }
     if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
         c->k->dropout(c->q, dy, dy, &drop);
     }

@@ -62,6 +62,8 @@ void head_forward(const struct head *h, const struct ctx *c, struct tensor x)
 void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, struct tensor x,
                    double scale)
 {
+    const bool ends = h->lowest && !norm_is_trained(&h->norm);
+
     norm_forward(&h->norm, c, here(c, h->h), x);
     for (int64_t row = 0; row < c->rows; row += c->d->chunk) {
         const int64_t rows = chunk_at(c, row);
@@ -71,10 +73,17 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
         c->k->cross_entropy_backward(c->q, dlogits, tensor_slice(h->logits, 0, rows),
                                      tensor_slice(h->stats, 0, rows),
                                      tensor_slice(c->batch.labels, row, rows), 0, c->d->V, scale);
-        c->k->gemm(c->q, h->dw, dlogits, TRANSPOSED, tensor_slice(h->h, row, rows), AS_IS, 1.0F);
-        c->k->gemm(c->q, tensor_slice(h->dh, row, rows), dlogits, AS_IS, h->w, AS_IS, 0.0F);
+        if (tensor_count(h->dw) > 0) {
+            c->k->gemm(c->q, h->dw, dlogits, TRANSPOSED, tensor_slice(h->h, row, rows), AS_IS,
+                       1.0F);
+        }
+        if (!ends) {
+            c->k->gemm(c->q, tensor_slice(h->dh, row, rows), dlogits, AS_IS, h->w, AS_IS, 0.0F);
+        }
     }
-    norm_backward(&h->norm, c, dx, here(c, h->dh), x);
+    if (!ends) {
+        norm_backward(&h->norm, c, dx, here(c, h->dh), x);
+    }
 }
 
 struct tensor head_logits(const struct head *h, const struct ctx *c, struct tensor x)

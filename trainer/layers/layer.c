@@ -2,6 +2,18 @@
 #include "trainer/layers/layer.h"
 
 #include "kernels/check.h"
+#include "trainer/trained.h"
+
+static void plan_optimizer(struct weight *w, struct planner *p)
+{
+    const int64_t rows = w->w.dim[0], cols = tensor_cols(w->w);
+
+    w->m = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
+    w->v = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
+    if (p->d->masters) {
+        w->master = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
+    }
+}
 
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
                   int n, int layer)
@@ -9,26 +21,25 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
     const struct dims *d = p->d;
     const int64_t cols = param_get(ids[0], &d->arch).cols;
     int64_t rows = 0, row = 0;
+    int trained = 0;
 
     for (int i = 0; i < n; i++) {
         const struct param q = param_get(ids[i], &d->arch);
         CHECK(q.exists && q.cols == cols, "parameter %d cannot be stacked", (int)ids[i]);
         rows += q.rows;
+        trained += trained_has(d, ids[i], layer);
     }
     *w = layout_take(p->lo, LIFE_WEIGHT, d->act, rows, cols);
-    *dw = d->training ? layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, rows, cols) : tensor_none();
+    *dw = trained == n ? layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, rows, cols) : tensor_none();
     for (int i = 0; i < n; i++) {
         const int64_t part = param_get(ids[i], &d->arch).rows;
         struct weight *x = &p->weights[p->count++];
         *x = (struct weight){.id = ids[i], .layer = layer, .w = tensor_slice(*w, row, part)};
         x->master = x->w;
-        if (d->training) {
-            x->dw = tensor_slice(*dw, row, part);
-            x->m = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, part, cols);
-            x->v = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, part, cols);
-        }
-        if (d->training && d->masters) {
-            x->master = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, part, cols);
+        if (trained_has(d, ids[i], layer)) {
+            x->dw = trained == n ? tensor_slice(*dw, row, part)
+                                 : layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, part, cols);
+            plan_optimizer(x, p);
         }
         row += part;
     }
@@ -36,7 +47,7 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
 
 struct tensor plan_keep(struct planner *p, enum dtype type, int64_t rows, int64_t cols)
 {
-    const bool kept = p->d->training && p->d->recompute == RECOMPUTE_NONE;
+    const bool kept = p->d->training && p->d->recompute == RECOMPUTE_NONE && !p->below;
 
     return layout_take(p->lo, kept ? LIFE_SAVED : LIFE_SCRATCH, type, rows, cols);
 }

@@ -27,9 +27,16 @@ struct weight {
     enum param_id id;
     int layer;
     struct tensor w;      /* as kernels read it: real or bf16 [rows, cols]          */
-    struct tensor dw;     /* real                                                   */
-    struct tensor master; /* real; w itself when weights are not rounded            */
-    struct tensor m, v;   /* real; absent when not training                         */
+    struct tensor dw;     /* real; absent when not trained                          */
+    struct tensor master; /* real; w itself when weights are not rounded or not trained */
+    struct tensor m, v;   /* real; absent when not trained                          */
+};
+
+/* Scratch that linear layers use in turns, of their element type, as long as the longest call needs. */
+struct lora_room {
+    struct tensor part;    /* a few columns of y or dy         */
+    struct tensor dropped; /* what dropout leaves of x         */
+    struct tensor du;      /* gradient of what lies between A and B */
 };
 
 /* What plan functions work on. */
@@ -38,9 +45,12 @@ struct planner {
     const struct dims *d;
     struct weight *weights; /* filled in the order of planning */
     int count;
+    struct lora_room room;
+    bool below; /* a block below all that is trained: nothing is kept for a backward pass */
 };
 
-/* Take parameters that lie one below the other as one matrix: w and dw [sum of rows, cols]. */
+/* Take parameters that lie one below the other as one matrix: w and dw [sum of rows, cols]. Those that are not trained have
+ * no gradient; *dw is absent unless all are. */
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
                   int n, int layer);
 /* Activations that the backward pass reads: kept, or rebuilt by recomputation or not needed. */
@@ -81,7 +91,13 @@ void tp_enter_backward(const struct ctx *c, struct tensor dx);
 void tp_leave_forward(const struct ctx *c, struct tensor y);
 
 /* Places of dropout in a model. */
-enum drop_site { DROP_EMBEDDING, DROP_SCORES, DROP_ATTENTION, DROP_MLP };
+enum drop_site {
+    DROP_EMBEDDING,
+    DROP_SCORES,
+    DROP_ATTENTION,
+    DROP_MLP,
+    DROP_LORA /* and those after it, one for each lora_target */
+};
 
 /* Whether this call drops; fills *drop for a site. */
 bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site);
@@ -89,21 +105,51 @@ bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_sit
 /* y = x w^T. When generating, each row by itself: what else is in the batch does not change a text. */
 void product_forward(const struct ctx *c, struct tensor y, struct tensor x, struct tensor w);
 
-/* y = x w^T + b.   w [out,in] is one or several rows of the parameter table; b may be absent. */
+/* y[:, first ..] += scale drop(x) A^T B^T, an adapter of a linear layer or of some of its rows. */
+struct lora {
+    struct tensor a, da, b, db;      /* [r,in], [out,r]                                     */
+    struct tensor u;                 /* kept [R,r]                                          */
+    struct tensor part, dropped, du; /* scratch [R,out] (may be absent), [R,in], [R,r]      */
+    int64_t first;
+    double scale;
+    int layer, site; /* of its dropout */
+};
+double lora_scale(const struct lora_choice *choice);
+/* first, width: its first column in y, and all columns of y. */
+void lora_plan(struct lora *l, struct planner *p, enum lora_target target, int64_t first,
+               int64_t width, int layer);
+/* y and dx are added to; dx may be absent. */
+void lora_forward(const struct lora *l, const struct ctx *c, struct tensor y, struct tensor x);
+void lora_backward(const struct lora *l, const struct ctx *c, struct tensor dx, struct tensor dy,
+                   struct tensor x);
+
+enum { LINEAR_PARTS = 3 };
+
+/* A trained part of a matrix that is not trained as a whole. */
+struct piece {
+    struct tensor dw, db; /* either may be absent */
+    struct tensor dy;     /* scratch [R,rows]     */
+    int64_t first;
+};
+
+/* y = x w^T + b + adapters.   w [out,in] is one or several rows of the parameter table; b may be absent. */
 struct linear {
-    struct tensor w, dw, b, db;
+    struct tensor w, dw, b, db; /* gradients: absent unless of the whole */
+    struct piece pieces[LINEAR_PARTS];
+    struct lora lora[LINEAR_PARTS];
+    int piece_count, lora_count;
 };
 /* biases: NULL, or n ids like `weights`. */
 void linear_plan(struct linear *l, struct planner *p, const enum param_id *weights,
                  const enum param_id *biases, int n, int layer);
 void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y, struct tensor x);
-/* dx = dy w;  dw += dy^T x;  db += sum of dy's rows. */
+/* dx = dy w;  dw += dy^T x;  db += sum of dy's rows, of what is trained; dx may be absent: it then is not computed. */
 void linear_backward(const struct linear *l, const struct ctx *c, struct tensor dx,
                      struct tensor dy, struct tensor x);
 
 /* Token embedding, plus learned positions in GPT-2. y [R,D]. */
 struct embedding {
-    struct tensor w, dw, p, dp; /* [V,D]; positions [P,D] may be absent */
+    struct tensor w, dw, p, dp; /* [V,D]; positions [P,D] and gradients may be absent */
 };
 void embedding_plan(struct embedding *e, struct planner *p);
 void embedding_forward(const struct embedding *e, const struct ctx *c, struct tensor y);
@@ -115,6 +161,7 @@ struct norm {
     struct tensor mean, rstd;   /* kept [R,1]; mean: LayerNorm */
 };
 void norm_plan(struct norm *n, struct planner *p, enum param_id w, enum param_id b, int layer);
+bool norm_is_trained(const struct norm *n);
 void norm_forward(const struct norm *n, const struct ctx *c, struct tensor y, struct tensor x);
 void norm_backward(const struct norm *n, const struct ctx *c, struct tensor dx, struct tensor dy,
                    struct tensor x);
@@ -162,11 +209,12 @@ struct block {
     struct tensor h1, x2, h2; /* kept                                           */
     struct tensor t, dh;      /* scratch                                        */
     int layer;
+    bool lowest; /* nothing below is trained: the gradient of x is not computed */
 };
 void block_plan(struct block *b, struct planner *p, int layer);
 void block_forward(const struct block *b, const struct rope *r, const struct ctx *c,
                    struct tensor y);
-/* dx may be scratch that the block itself does not use. */
+/* dx may be scratch that the block itself does not use; its content means nothing when the block is the lowest. */
 void block_backward(const struct block *b, const struct rope *r, const struct ctx *c,
                     struct tensor dx, struct tensor dy);
 
@@ -178,12 +226,13 @@ struct head {
     struct tensor logits, dlogits; /* scratch [chunk,V], real; as act        */
     struct tensor stats, loss;     /* scratch [chunk,3], [chunk,1]             */
     struct tensor loss_sum;        /* f64 [1]: added to by each call           */
+    bool lowest;                   /* nothing below is trained                 */
 };
 void head_plan(struct head *h, struct planner *p, const struct embedding *e);
 /* Adds the losses of the rows to loss_sum. */
 void head_forward(const struct head *h, const struct ctx *c, struct tensor x);
-/* The same, and dx = the gradient of scale times those losses; weights' gradients added to. Logits
- * exist once: loss and gradient are taken from them in one visit. */
+/* The same, and dx = the gradient of scale times those losses, unless the head is the lowest; weights' gradients added to.
+ * Logits exist once: loss and gradient are taken from them in one visit. */
 void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, struct tensor x,
                    double scale);
 /* Logits of rows of x, at most `chunk`: real [rows,V], in scratch; valid until the next call. */

@@ -14,6 +14,11 @@ void norm_plan(struct norm *n, struct planner *p, enum param_id w, enum param_id
     n->rstd = plan_keep(p, DTYPE_REAL, p->d->R, 1);
 }
 
+bool norm_is_trained(const struct norm *n)
+{
+    return tensor_count(n->dw) + tensor_count(n->db) > 0;
+}
+
 void norm_forward(const struct norm *n, const struct ctx *c, struct tensor y, struct tensor x)
 {
     const double eps = c->d->arch.norm_eps;

@@ -24,6 +24,74 @@ void VEC(add)(struct queue *q, struct tensor y, struct tensor a, struct tensor b
     }
 }
 
+void VEC(scale)(struct queue *q, struct tensor y, double factor)
+{
+    const int64_t count = tensor_count(y), tiles = blocks_of(count, TILE);
+    const real by = (real)factor;
+
+    (void)q;
+    check_any(y, count);
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t t = 0; t < tiles; t++) {
+        const int64_t at = t * TILE, n = smaller(TILE, count - at);
+        real yt[TILE], xt[TILE];
+        const real *xv = tile_read(y, at, n, xt);
+        real *yv = tile_open(y, at, yt);
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            yv[i] = xv[i] * by;
+        }
+        tile_close(y, at, n, yv);
+    }
+}
+
+static void check_columns(struct tensor whole, struct tensor part, int64_t first)
+{
+    CHECK(tensor_rows(whole) == tensor_rows(part) && first >= 0 &&
+              first + tensor_cols(part) <= tensor_cols(whole),
+          "columns %lld to %lld of %lld", (long long)first, (long long)(first + tensor_cols(part)),
+          (long long)tensor_cols(whole));
+}
+
+void VEC(take_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first)
+{
+    const int64_t R = tensor_rows(y), N = tensor_cols(y), M = tensor_cols(x);
+    const size_t size = dtype_size(y.type);
+
+    (void)q;
+    check_columns(x, y, first);
+    CHECK(x.type == y.type, "columns of %s into %s", dtype_name(x.type), dtype_name(y.type));
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t r = 0; r < R; r++) {
+        memcpy((char *)y.data + (size_t)(r * N) * size,
+               (const char *)x.data + (size_t)(r * M + first) * size, (size_t)N * size);
+    }
+}
+
+void VEC(add_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first)
+{
+    const int64_t R = tensor_rows(x), N = tensor_cols(x), M = tensor_cols(y);
+
+    (void)q;
+    check_columns(y, x, first);
+    check_any(y, R * M);
+    check_any(x, R * N);
+#pragma omp parallel for num_threads(cpu_threads()) schedule(static)
+    for (int64_t r = 0; r < R; r++) {
+        real yt[TILE], xt[TILE], zt[TILE];
+        for (int64_t c = 0; c < N; c += TILE) {
+            const int64_t n = smaller(TILE, N - c), to = r * M + first + c;
+            const real *xv = tile_read(x, r * N + c, n, xt), *zv = tile_read(y, to, n, zt);
+            real *yv = tile_open(y, to, yt);
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++) {
+                yv[i] = zv[i] + xv[i];
+            }
+            tile_close(y, to, n, yv);
+        }
+    }
+}
+
 /* y[i] = x[i] factor where its word is at or above the threshold, else 0. */
 static void drop_tile(real *y, const real *x, int64_t n, struct dropout_key key, uint32_t feature,
                       uint32_t threshold, real factor)

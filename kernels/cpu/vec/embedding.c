@@ -147,14 +147,17 @@ void VEC(embedding_backward)(struct queue *q, struct tensor dw, struct tensor dp
 
     (void)q;
     check_any(dy, R * D);
-    check_real(dw, tensor_rows(dw) * D);
+    CHECK(dw.data == NULL || (tensor_cols(dw) == D && dw.type == DTYPE_REAL),
+          "a gradient of %lld columns", (long long)tensor_cols(dw));
     check_i32(ids, R);
     CHECK(dp.data == NULL || (tensor_cols(dp) == D && dp.type == DTYPE_REAL && pos.data != NULL),
           "gradients of positions without positions");
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t t = 0; t < tasks; t++) {
         const int64_t from = t * COLUMNS, n = smaller(COLUMNS, D - from);
-        add_rows(dw, dy, ids.data, row0, from, n);
+        if (dw.data != NULL) {
+            add_rows(dw, dy, ids.data, row0, from, n);
+        }
         if (dp.data != NULL) {
             add_rows(dp, dy, pos.data, 0, from, n);
         }

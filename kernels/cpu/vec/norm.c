@@ -128,6 +128,21 @@ static void row_backward(struct tensor dx, real *dw, real *db, struct tensor dy,
     }
 }
 
+static void check_gradient(struct tensor t, int64_t count)
+{
+    if (tensor_count(t) > 0) {
+        check_real(t, count);
+    }
+}
+
+/* A parameter that is not trained has no gradient. */
+static void add_gradient(struct tensor to, struct columns c, int which)
+{
+    if (tensor_count(to) > 0) {
+        columns_add(to.data, c, which);
+    }
+}
+
 void VEC(layernorm_backward)(struct queue *q, struct tensor dx, struct tensor dw, struct tensor db,
                              struct tensor dy, struct tensor x, struct tensor w,
                              const struct tensor stats[2])
@@ -140,8 +155,8 @@ void VEC(layernorm_backward)(struct queue *q, struct tensor dx, struct tensor dw
     check_any(dy, R * D);
     check_any(x, R * D);
     check_any(w, D);
-    check_real(dw, D);
-    check_real(db, D);
+    check_gradient(dw, D);
+    check_gradient(db, D);
     check_real(stats[0], R);
     check_real(stats[1], R);
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
@@ -152,8 +167,8 @@ void VEC(layernorm_backward)(struct queue *q, struct tensor dx, struct tensor dw
             row_backward(dx, dw_block, db_block, dy, x, w, r, p);
         }
     }
-    columns_add(dw.data, c, 0);
-    columns_add(db.data, c, 1);
+    add_gradient(dw, c, 0);
+    add_gradient(db, c, 1);
 }
 
 void VEC(rmsnorm_forward)(struct queue *q, struct tensor y, struct tensor rstd, struct tensor x,
@@ -197,7 +212,7 @@ void VEC(rmsnorm_backward)(struct queue *q, struct tensor dx, struct tensor dw, 
     check_any(dy, R * D);
     check_any(x, R * D);
     check_any(w, D);
-    check_real(dw, D);
+    check_gradient(dw, D);
     check_real(rstd, R);
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t block = 0; block < c.blocks; block++) {
@@ -208,5 +223,5 @@ void VEC(rmsnorm_backward)(struct queue *q, struct tensor dx, struct tensor dw, 
             row_backward(dx, dw_block, NULL, dy, x, w, r, p);
         }
     }
-    columns_add(dw.data, c, 0);
+    add_gradient(dw, c, 0);
 }

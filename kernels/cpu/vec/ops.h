@@ -45,6 +45,9 @@ void VEC(swiglu_forward)(struct queue *q, struct tensor y, struct tensor gu);
 void VEC(swiglu_backward)(struct queue *q, struct tensor dgu, struct tensor dy, struct tensor gu);
 void VEC(dropout)(struct queue *q, struct tensor y, struct tensor x, const struct dropout *d);
 void VEC(add)(struct queue *q, struct tensor y, struct tensor a, struct tensor b);
+void VEC(scale)(struct queue *q, struct tensor y, double factor);
+void VEC(take_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
+void VEC(add_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
 void VEC(cross_entropy_stats)(struct queue *q, struct tensor stats, struct tensor logits,
                               struct tensor labels, int64_t vocab0, int64_t valid);
 void VEC(cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,

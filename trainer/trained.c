@@ -1,0 +1,178 @@
+/* trained.c - the choice of parameters, by name. */
+#include "trainer/trained.h"
+
+#include <string.h>
+
+#include "trainer/base/text.h"
+
+/* Pattern number `index` of a list, without the spaces around it; NULL behind the last. */
+static const char *pattern_at(const char *list, int index, size_t *length)
+{
+    const char *at = list;
+
+    for (int i = 0; i < index; i++) {
+        at = strchr(at, ',');
+        if (at == NULL) {
+            return NULL;
+        }
+        at++;
+    }
+    at += strspn(at, " ");
+    *length = strcspn(at, ",");
+    while (*length > 0 && at[*length - 1] == ' ') {
+        --*length;
+    }
+    return at;
+}
+
+/* Whether the pattern matches the name, or the name up to one of its dots. A star that fails is tried again one
+ * character further on; only the last one needs to be. */
+static bool matches(const char *pattern, size_t length, const char *name)
+{
+    const char *end = pattern + length, *star = NULL, *from = name;
+
+    while (true) {
+        if (pattern < end && *pattern == '*') {
+            star = ++pattern;
+            from = name;
+        } else if (pattern == end && (*name == '\0' || *name == '.')) {
+            return true;
+        } else if (pattern < end && *name != '\0' && *pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star != NULL && *from != '\0') {
+            pattern = star;
+            name = ++from;
+        } else {
+            return false;
+        }
+    }
+}
+
+static bool pattern_has(const char *pattern, size_t length, const struct param *p, int layer)
+{
+    char name[PARAM_NAME];
+
+    param_name(name, p, layer);
+    return length > 0 && matches(pattern, length, name);
+}
+
+static bool is_frozen(const struct dims *d, const struct param *p, int layer)
+{
+    size_t length = 0;
+    int i = 0;
+
+    for (const char *at = pattern_at(d->freeze, i, &length); at != NULL;
+         at = pattern_at(d->freeze, ++i, &length)) {
+        if (pattern_has(at, length, p, layer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool trained_has(const struct dims *d, enum param_id id, int layer)
+{
+    const struct param p = param_get(id, &d->arch);
+    const bool chosen = d->arch.lora.r == 0 || param_is_adapter(id);
+
+    return d->training && p.exists && chosen && (d->freeze == NULL || !is_frozen(d, &p, layer));
+}
+
+/* Call `visit` for every parameter there is, layer by layer, until it returns false. */
+static void each(const struct arch *a, bool (*visit)(void *context, enum param_id id, int layer),
+                 void *context)
+{
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const struct param p = param_get((enum param_id)i, a);
+        const int64_t layers = !p.exists ? 0 : p.in_layer ? a->L : 1;
+        for (int64_t l = 0; l < layers; l++) {
+            if (!visit(context, (enum param_id)i, (int)l)) {
+                return;
+            }
+        }
+    }
+}
+
+/* What visits add up. */
+struct tally {
+    const struct dims *d;
+    int lowest;
+    int64_t count;
+};
+
+static bool add_up(void *context, enum param_id id, int layer)
+{
+    struct tally *t = context;
+    const struct param p = param_get(id, &t->d->arch);
+
+    if (trained_has(t->d, id, layer)) {
+        const bool below = id == PARAM_EMBED || id == PARAM_POSITION;
+        const int at = below ? -1 : p.in_layer ? layer : (int)t->d->L;
+        t->lowest = at < t->lowest ? at : t->lowest;
+        t->count += p.rows * p.cols;
+    }
+    return true;
+}
+
+static struct tally tally_of(const struct dims *d)
+{
+    struct tally t = {.d = d, .lowest = (int)d->L};
+
+    each(&d->arch, add_up, &t);
+    return t;
+}
+
+int trained_lowest(const struct dims *d)
+{
+    return tally_of(d).lowest;
+}
+
+int64_t trained_count(const struct dims *d)
+{
+    return tally_of(d).count;
+}
+
+struct search {
+    const struct arch *a;
+    const char *pattern;
+    size_t length;
+    bool found;
+};
+
+static bool look(void *context, enum param_id id, int layer)
+{
+    struct search *s = context;
+    const struct param p = param_get(id, s->a);
+
+    s->found = pattern_has(s->pattern, s->length, &p, layer);
+    return !s->found;
+}
+
+int trained_check(const struct arch *a, const struct spec *s, struct err *err)
+{
+    const struct dims d = {.arch = *a, .L = a->L, .training = true, .freeze = s->freeze};
+    struct search search = {.a = a};
+    char shown[81];
+    int i = 0;
+
+    if (s->freeze[0] == '\0') {
+        return 0;
+    }
+    for (search.pattern = pattern_at(s->freeze, i, &search.length); search.pattern != NULL;
+         search.pattern = pattern_at(s->freeze, ++i, &search.length)) {
+        each(a, look, &search);
+        if (!search.found) {
+            text_clean(shown, sizeof shown, search.pattern);
+            shown[strcspn(shown, ",")] = '\0';
+            return FAIL_PARAM(err, ERR_BAD_SPEC, "freeze",
+                              "freeze: pattern %d, \"%s\", is the name of no parameter of this "
+                              "model",
+                              i + 1, shown);
+        }
+    }
+    if (trained_count(&d) == 0) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "freeze", "freeze leaves nothing to train");
+    }
+    return 0;
+}
