@@ -62,6 +62,6 @@ lora('lora_rslora_qwen2',llama_cfg(architectures=['Qwen2ForCausalLM'],model_type
 def frozen(case,c,seed,B,S,freeze,left,std=0.12):
     d=ctx(case); W=init(gpt2_names(c) if c['model_type']=='gpt2' else llama_names(c),seed,std); dump(d+'/config.json',c); st.save(d+'/model.safetensors',W,{'format':'pt'})
     train(d,c,W,[k for k in W if left(k)],lambda w:w,10,B,S,seed+1,{'freeze':freeze})
-frozen('freeze_below',llama_cfg(num_hidden_layers=4,num_key_value_heads=2),151,2,16,'model.embed_tokens, model.layers.0, model.layers.1, model.layers.2.self_attn.k_proj, *.3.mlp.up_proj.weight, *norm.weight',lambda k:not(k.startswith(('model.embed_tokens','model.layers.0','model.layers.1','model.layers.2.self_attn.k_proj')) or k.endswith(('.3.mlp.up_proj.weight','norm.weight'))))
+frozen('freeze_below',llama_cfg(num_hidden_layers=4,num_key_value_heads=2),155,2,16,'model.embed_tokens, model.layers.0, model.layers.1, model.layers.2.self_attn.k_proj, *.3.mlp.up_proj.weight, *norm.weight',lambda k:not(k.startswith(('model.embed_tokens','model.layers.0','model.layers.1','model.layers.2.self_attn.k_proj')) or k.endswith(('.3.mlp.up_proj.weight','norm.weight'))))
 frozen('freeze_gpt2',gpt2_cfg(),161,2,15,'transformer.wpe,transformer.h.0.ln_1,transformer.h.*.attn.c_attn.bias,transformer.h.1.mlp.c_fc.weight',lambda k:not(k.startswith(('transformer.wpe','transformer.h.0.ln_1')) or k.endswith('c_attn.bias') or k=='transformer.h.1.mlp.c_fc.weight'),std=0.08)
 frozen('freeze_all_but_head',llama_cfg(),171,2,12,'model',lambda k:k=='lm_head.weight')
