@@ -85,6 +85,14 @@ static int find_folder(const struct app *app, const struct identity *who, const 
             return FAIL(err, ERR_NOT_FOUND, "\"%.200s\" is not a folder", text);
         }
     }
+    (void)snprintf(inside, sizeof inside, "%s/adapter_config.json", path);
+    if (strcmp(must_have, "config.json") == 0 && access(inside, F_OK) == 0) {
+        return FAIL(
+            err, ERR_NOT_FOUND,
+            "\"%.200s\" is an adapter: give it as adapter, and as model the base model that "
+            "it was trained on",
+            text);
+    }
     (void)snprintf(inside, sizeof inside, "%s/%s", path, must_have);
     if (access(inside, R_OK) != 0) {
         return FAIL(err, ERR_NOT_FOUND, "\"%.200s\" has no %s that can be read", text, must_have);
@@ -163,6 +171,10 @@ static int find_all(const struct app *app, const struct identity *who, const str
         rc = find_folder(app, who, s->model, "config.json", &found, err);
         TRY(enter(out, "model", ERR_NO_MODEL, rc, found, err));
     }
+    if (s->adapter[0] != '\0') {
+        rc = find_folder(app, who, s->adapter, "adapter_config.json", &found, err);
+        TRY(enter(out, "adapter", ERR_NO_MODEL, rc, found, err));
+    }
     if (s->tokenizer[0] != '\0') {
         rc = find_folder(app, who, s->tokenizer, "tokenizer.json", &found, err);
         TRY(enter(out, "tokenizer", ERR_BAD_SPEC, rc, found, err));
@@ -220,6 +232,7 @@ int references_plan(const json_t *references, struct attempt_plan *plan, struct 
     TRY(check_stamp(references, "training_file", ERR_BAD_TRAINING_FILE, err));
     TRY(check_stamp(references, "validation_file", ERR_BAD_VALIDATION_FILE, err));
     (void)snprintf(plan->model, sizeof plan->model, "%s", path_in(references, "model"));
+    (void)snprintf(plan->adapter, sizeof plan->adapter, "%s", path_in(references, "adapter"));
     (void)snprintf(plan->tokenizer, sizeof plan->tokenizer, "%s", path_in(references, "tokenizer"));
     (void)snprintf(plan->training, sizeof plan->training, "%s",
                    path_in(references, "training_file"));

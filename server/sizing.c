@@ -72,8 +72,11 @@ static const char *path_of(const json_t *references, const char *field)
 static int find_arch(struct arch *out, const struct spec *spec, const json_t *references,
                      struct err *err)
 {
-    const char *model = spec->config == NULL ? path_of(references, "model") : NULL;
-    const int rc = plan_request_arch(out, spec, model, path_of(references, "tokenizer"), err);
+    const struct plan_folders folders = {
+        .model = spec->config == NULL ? path_of(references, "model") : NULL,
+        .tokenizer = path_of(references, "tokenizer"),
+        .adapter = path_of(references, "adapter")};
+    const int rc = plan_request_arch(out, spec, &folders, err);
 
     if (rc != 0 && err->param[0] == '\0') {
         err_about(err, spec->config == NULL ? "model" : "config");

@@ -91,8 +91,10 @@ static int plan_file(json_t **out, const char *path, int threads, struct err *er
     int rc = spec_parse(&s, request != NULL ? request : file, err);
     json_decref(file);
     TRY(rc);
-    rc = plan_request_arch(&a, &s, s.config == NULL ? s.model : NULL,
-                           s.tokenizer[0] != '\0' ? s.tokenizer : NULL, err);
+    const struct plan_folders folders = {.model = s.config == NULL ? s.model : NULL,
+                                         .tokenizer = s.tokenizer[0] != '\0' ? s.tokenizer : NULL,
+                                         .adapter = s.adapter};
+    rc = plan_request_arch(&a, &s, &folders, err);
     if (rc == 0) {
         rc = plan_make(&p, &a, &s, s.threads > 0 ? (int)s.threads : threads, err);
     }

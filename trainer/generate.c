@@ -6,7 +6,7 @@
 
 #include "kernels/check.h"
 #include "trainer/base/clock.h"
-#include "trainer/ckpt/state.h"
+#include "trainer/model_folder.h"
 #include "trainer/step.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -22,26 +22,14 @@ struct generator {
     int64_t place; /* tokens in the cache */
 };
 
-static int load_weights(struct generator *g, const char *dir, struct err *err)
-{
-    struct safetensors_folder *folder = NULL;
-
-    TRY(safetensors_folder_open(&folder, dir, err));
-    const int rc = state_load_weights(g->engine.model, folder, err);
-    safetensors_folder_close(folder);
-    return rc;
-}
-
 static int open_all(struct generator *g, const char *dir, const struct generator_options *o,
                     struct err *err)
 {
-    json_t *config = NULL;
+    struct model_folder folder;
     int64_t positions = o->positions;
 
-    TRY(arch_read_config(&config, dir, err));
-    const int rc = arch_read(&g->arch, config, 0, err);
-    json_decref(config);
-    TRY(rc);
+    TRY(model_folder_find(&folder, dir, o->adapter, NULL, err));
+    TRY(model_folder_arch(&g->arch, &folder, err));
     if (positions == 0) {
         positions = g->arch.positions < POSITIONS_PRESET ? g->arch.positions : POSITIONS_PRESET;
     }
@@ -49,12 +37,12 @@ static int open_all(struct generator *g, const char *dir, const struct generator
         positions = g->arch.positions;
     }
     const struct dims d = dims_inference(&g->arch, o->type, 1, positions, o->threads);
-    TRY(tokenizer_open(&g->tokenizer, dir, err));
+    TRY(tokenizer_open(&g->tokenizer, model_folder_tokenizer(&folder), err));
     TRY(encoder_open(&g->encoder, g->tokenizer, err));
     TRY(decoder_open(&g->decoder, g->tokenizer, true, err));
     TRY(sampler_new(&g->sampler, g->arch.V, err));
     TRY(engine_open(&g->engine, &d, o->isa, err));
-    return load_weights(g, dir, err);
+    return model_folder_load(g->engine.model, &folder, err);
 }
 
 int generator_open(struct generator **out, const char *dir, const struct generator_options *o,

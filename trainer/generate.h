@@ -12,12 +12,13 @@ struct generator;
 
 struct generator_options {
     int threads;
-    enum dtype type;   /* DTYPE_REAL or DTYPE_BF16                       */
-    int64_t positions; /* longest text in tokens; 0: as the model allows, at most 2048 */
-    const char *isa;   /* as in HONE_ISA; "" for the best                */
+    enum dtype type;     /* DTYPE_REAL or DTYPE_BF16                       */
+    int64_t positions;   /* longest text in tokens; 0: as the model allows, at most 2048 */
+    const char *isa;     /* as in HONE_ISA; "" for the best                */
+    const char *adapter; /* a PEFT folder, or NULL */
 };
 
-/* Load a Hugging Face folder. Errors: NO_MODEL, BAD_FILE, NOT_FOUND, IO, NO_MEMORY, BAD_SPEC. */
+/* Load a Hugging Face folder, or an adapter's, which names its base model. Errors: NO_MODEL, BAD_FILE, NOT_FOUND, IO, NO_MEMORY, BAD_SPEC. */
 int generator_open(struct generator **out, const char *dir, const struct generator_options *o,
                    struct err *err);
 void generator_close(struct generator *g);

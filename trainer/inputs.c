@@ -8,6 +8,8 @@
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/ckpt/folder.h"
+#include "trainer/lora.h"
+#include "trainer/trained.h"
 
 enum { CONFIG_BYTES = 1 << 20, PREPARED_BYTES = 1 << 16 };
 
@@ -36,8 +38,10 @@ static int read_arch(struct inputs *in, const struct job_folder *job, struct err
     } else {
         TRY(arch_read_config(&in->config, job->plan.model, err));
         TRY(arch_read(&in->arch, in->config, 0, err));
+        TRY(lora_choose(&in->arch.lora, &in->arch, s, job->plan.adapter, err));
         TRY(read_generation(in, job->plan.model, err));
     }
+    TRY(trained_check(&in->arch, s, err));
     if (tokens > in->arch.V) {
         return FAIL(err, ERR_NO_MODEL,
                     "the tokenizer has %lld tokens, the model's vocab_size is only %lld",
@@ -204,6 +208,23 @@ static int check_weights(const struct job_folder *job, struct err *err)
     return 0;
 }
 
+/* So must those of the adapter to go on from. */
+static int check_adapter(const struct inputs *in, const struct job_folder *job, struct err *err)
+{
+    struct safetensors *st = NULL;
+
+    if (job->plan.adapter[0] == '\0') {
+        return 0;
+    }
+    const int rc = lora_open(&st, &in->arch, job->plan.adapter, err);
+    if (rc != 0) {
+        err_about(err, "adapter");
+        return rc;
+    }
+    safetensors_close(st);
+    return 0;
+}
+
 static int write_prepared(const struct job_folder *job, const struct inputs *in,
                           const char *tokenizer, struct err *err)
 {
@@ -232,6 +253,7 @@ static int prepare(struct inputs *in, const struct job_folder *job, struct event
     TRY(find_tokenizer(tokenizer, job, events, err));
     TRY(tokenizer_open(&in->tokenizer, tokenizer, err));
     TRY(read_arch(in, job, err));
+    TRY(check_adapter(in, job, err));
     TRY(tokenize(in, job, events, err));
     TRY(cut_sets(in, &job->spec, err));
     report_data(events, "training", in->training_file, &in->training);

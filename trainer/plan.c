@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "trainer/data/data.h"
+#include "trainer/lora.h"
 #include "trainer/model.h"
+#include "trainer/trained.h"
 
 enum { SEQUENCE_PRESET = 1024 };
 
@@ -66,6 +68,7 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
                          .reader = data_reader_bytes(&shape, &reader) + evaluation,
                          .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
                          .parameters = params_count(a),
+                         .trainable = trained_count(&d),
                          .fingerprint = lo.fingerprint};
     for (int i = 0; i < LIFE_COUNT; i++) {
         out->region[i] = lo.region[i].peak;
@@ -108,25 +111,33 @@ void plan_fingerprint(char out[PLAN_FINGERPRINT], uint64_t fingerprint)
     (void)snprintf(out, PLAN_FINGERPRINT, "%016" PRIx64, fingerprint);
 }
 
-int plan_request_arch(struct arch *out, const struct spec *s, const char *model_dir,
-                      const char *tokenizer_dir, struct err *err)
+static int base_arch(struct arch *out, const struct spec *s, const struct plan_folders *f,
+                     struct err *err)
 {
     struct tokenizer *t = NULL;
     json_t *config = NULL;
     int64_t vocab = 0;
 
-    if (model_dir != NULL) {
-        TRY(arch_read_config(&config, model_dir, err));
+    if (f->model != NULL) {
+        TRY(arch_read_config(&config, f->model, err));
         const int rc = arch_read(out, config, 0, err);
         json_decref(config);
         return rc;
     }
-    if (tokenizer_dir != NULL && json_object_get(s->config, "vocab_size") == NULL) {
-        TRY(tokenizer_open(&t, tokenizer_dir, err));
+    if (f->tokenizer != NULL && json_object_get(s->config, "vocab_size") == NULL) {
+        TRY(tokenizer_open(&t, f->tokenizer, err));
         vocab = tokenizer_size(t);
         tokenizer_close(t);
     }
     return plan_config_arch(out, s, vocab, err);
+}
+
+int plan_request_arch(struct arch *out, const struct spec *s, const struct plan_folders *f,
+                      struct err *err)
+{
+    TRY(base_arch(out, s, f, err));
+    TRY(lora_choose(&out->lora, out, s, f->adapter, err));
+    return trained_check(out, s, err);
 }
 
 json_t *plan_json(const struct plan *p)
@@ -141,7 +152,8 @@ json_t *plan_json(const struct plan *p)
     }
     (void)json_object_set_new(regions, "reader", json_integer((json_int_t)p->reader));
     (void)json_object_set_new(regions, "constants", json_integer((json_int_t)p->constants));
-    return json_pack("{s:I, s:o, s:I, s:s, s:s}", "memory_bytes", (json_int_t)p->total, "memory",
-                     regions, "parameters", (json_int_t)p->parameters, "largest", plan_largest(p),
-                     "fingerprint", fingerprint);
+    return json_pack("{s:I, s:o, s:I, s:I, s:s, s:s}", "memory_bytes", (json_int_t)p->total,
+                     "memory", regions, "parameters", (json_int_t)p->parameters, "trainable",
+                     (json_int_t)p->trainable, "largest", plan_largest(p), "fingerprint",
+                     fingerprint);
 }

@@ -24,11 +24,16 @@ int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spe
 /* The architecture that a request without `model` asks for. Errors: BAD_SPEC (param config). */
 int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, struct err *err);
 
-/* The architecture of a request: of the folder `model_dir`, else of its config, whose vocab_size may be missing and
- * then is that of the tokenizer in `tokenizer_dir` (either may be NULL). Errors: NO_MODEL, BAD_SPEC,
+/* The folders that a request's names stand for; each may be NULL. */
+struct plan_folders {
+    const char *model, *tokenizer, *adapter;
+};
+
+/* The architecture of a request: of the model's folder, else of its config, whose vocab_size may be missing and
+ * then is that of the tokenizer; with the adapters that it asks for. Errors: NO_MODEL, BAD_SPEC,
  * and those of tokenizer_open. */
-int plan_request_arch(struct arch *out, const struct spec *s, const char *model_dir,
-                      const char *tokenizer_dir, struct err *err);
+int plan_request_arch(struct arch *out, const struct spec *s, const struct plan_folders *f,
+                      struct err *err);
 
 struct plan {
     size_t region[LIFE_COUNT]; /* bytes of the rank's arenas                              */
@@ -36,8 +41,8 @@ struct plan {
     size_t reader;             /* batches prepared ahead (data.h)                         */
     size_t constants;          /* what arenas do not cover: code, libraries, thread stacks */
     size_t total;
-    int64_t parameters;
-    uint64_t fingerprint; /* of the layout */
+    int64_t parameters, trainable; /* adapters included; those that are trained            */
+    uint64_t fingerprint;          /* of the layout */
 };
 
 /* Errors: those of run_sizes_make, NO_MEMORY. */
@@ -48,7 +53,7 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
 const char *plan_largest(const struct plan *p);
 size_t plan_largest_bytes(const struct plan *p);
 
-/* {memory_bytes, memory: {region: bytes, .., "reader", "constants"}, parameters, largest, fingerprint}; a new
+/* {memory_bytes, memory: {region: bytes, .., "reader", "constants"}, parameters, trainable, largest, fingerprint}; a new
  * reference, NULL: no memory. */
 json_t *plan_json(const struct plan *p);
 

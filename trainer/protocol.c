@@ -176,11 +176,12 @@ int attempt_plan_write(const char *dir, const struct attempt_plan *plan, struct 
         (void)json_array_append_new(cores, json_integer(plan->cores[i]));
     }
     json_t *value = json_pack(
-        "{s:i, s:i, s:o, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:I, s:o}", "attempt", plan->attempt,
-        "threads", plan->threads, "cores", cores, "isa", text_or_null(plan->isa), "inputs", "model",
-        text_or_null(plan->model), "tokenizer", text_or_null(plan->tokenizer), "training",
-        text_or_null(plan->training), "validation", text_or_null(plan->validation), "cache",
-        text_or_null(plan->cache), "memory_bytes", (json_int_t)plan->memory_bytes, "fingerprint",
+        "{s:i, s:i, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:o}", "attempt",
+        plan->attempt, "threads", plan->threads, "cores", cores, "isa", text_or_null(plan->isa),
+        "inputs", "model", text_or_null(plan->model), "adapter", text_or_null(plan->adapter),
+        "tokenizer", text_or_null(plan->tokenizer), "training", text_or_null(plan->training),
+        "validation", text_or_null(plan->validation), "cache", text_or_null(plan->cache),
+        "memory_bytes", (json_int_t)plan->memory_bytes, "fingerprint",
         text_or_null(plan->fingerprint));
     if (value == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the plan, or a path in it is not UTF-8");
@@ -231,6 +232,7 @@ static int read_plan(struct attempt_plan *out, const json_t *value, const char *
     TRY(read_text(&f, "fingerprint", out->fingerprint, sizeof out->fingerprint, err));
     TRY(fields_object(&f, "inputs", FIELD_REQUIRED, &in.object, err));
     TRY(read_text(&in, "model", out->model, sizeof out->model, err));
+    TRY(read_text(&in, "adapter", out->adapter, sizeof out->adapter, err));
     TRY(read_text(&in, "tokenizer", out->tokenizer, sizeof out->tokenizer, err));
     TRY(read_text(&in, "training", out->training, sizeof out->training, err));
     return read_text(&in, "validation", out->validation, sizeof out->validation, err);
@@ -434,6 +436,7 @@ static int plan_from_request(struct job_folder *job, struct err *err)
 
     *p = (struct attempt_plan){.attempt = job->attempt, .threads = (int)s->threads};
     TRY(resolve_input(p->model, job->dir, "model", s->model, ERR_NO_MODEL, err));
+    TRY(resolve_input(p->adapter, job->dir, "adapter", s->adapter, ERR_NO_MODEL, err));
     TRY(resolve_input(p->tokenizer, job->dir, "tokenizer", s->tokenizer, ERR_NO_MODEL, err));
     TRY(resolve_input(p->training, job->dir, "training_file", s->training_file,
                       ERR_BAD_TRAINING_FILE, err));

@@ -79,6 +79,7 @@ struct attempt_plan {
     int cores[JOB_CORES_MAX];
     char isa[16];                   /* "": the best that the processor has                 */
     char model[JOB_PATH_SIZE];      /* folder in Hugging Face form                         */
+    char adapter[JOB_PATH_SIZE];    /* folder in PEFT's form                               */
     char tokenizer[JOB_PATH_SIZE];  /* folder with tokenizer.json                          */
     char training[JOB_PATH_SIZE];   /* file                                                */
     char validation[JOB_PATH_SIZE]; /* file                                                */

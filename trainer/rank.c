@@ -101,27 +101,44 @@ static int load_model(struct run *r, struct err *err)
     return rc;
 }
 
-/* Weights: of the newest good checkpoint, of the model to start from, or random. */
+/* Adapters that the run starts from: those of its field `adapter`, or new ones. */
+static int load_adapter(struct run *r, struct err *err)
+{
+    if (r->job->plan.adapter[0] != '\0') {
+        return state_load_adapter(r->engine.model, r->job->plan.adapter, err);
+    }
+    model_init_adapters(r->engine.model, r->engine.k, &r->engine.q, (uint64_t)r->spec->seed);
+    return 0;
+}
+
+/* Weights: of the newest good checkpoint, of the model to start from, or random. A checkpoint of adapters has only these. */
 static int load(struct run *r, struct err *err)
 {
+    const bool adapts = r->in.arch.lora.r > 0;
     struct checkpoint from;
     struct err skipped = {0};
 
     TRY(checkpoint_sweep(r->job->dir, err));
-    int rc = checkpoint_newest_good(&from, r->job->dir, &skipped, err);
+    int found = checkpoint_newest_good(&from, r->job->dir, &skipped, err);
     if (skipped.code != 0) {
         events_warning(r->events, "%s", skipped.text);
     }
-    if (rc == 0) {
-        rc = save_resume(&r->engine, r->job, &r->in, &from, &r->at, err);
-        r->saved_step = r->at.step;
-    } else if (rc == ERR_NOT_FOUND && r->spec->config != NULL) {
+    if (found != 0 && found != ERR_NOT_FOUND) {
+        return found;
+    }
+    if (found != 0 && r->spec->config != NULL) {
         model_init(r->engine.model, r->engine.k, &r->engine.q, (uint64_t)r->spec->seed);
         return 0;
-    } else if (rc == ERR_NOT_FOUND) {
-        rc = load_model(r, err);
     }
-    TRY(rc);
+    if (found != 0 || adapts) {
+        TRY(load_model(r, err));
+    }
+    if (found == 0) {
+        TRY(save_resume(&r->engine, r->job, &r->in, &from, &r->at, err));
+        r->saved_step = r->at.step;
+    } else if (adapts) {
+        TRY(load_adapter(r, err));
+    }
     model_round(r->engine.model, r->engine.k, &r->engine.q);
     return 0;
 }
@@ -159,11 +176,11 @@ static void send_ready(struct run *r, const struct plan *plan)
     (void)json_object_set_new(memory, "reader", json_integer((json_int_t)plan->reader));
     (void)json_object_set_new(memory, "constants", json_integer((json_int_t)plan->constants));
     events_send(r->events, EVENT_READY,
-                json_pack("{s:I, s:I, s:o, s:I, s:s, s:s, s:o*}", "parameters",
-                          (json_int_t)plan->parameters, "total_steps",
-                          (json_int_t)r->in.total_steps, "memory", memory, "memory_bytes",
-                          (json_int_t)plan->total, "fingerprint", fingerprint, "isa",
-                          r->engine.k->isa, "resolved", resolved(r)));
+                json_pack("{s:I, s:I, s:I, s:o, s:I, s:s, s:s, s:o*}", "parameters",
+                          (json_int_t)plan->parameters, "trainable", (json_int_t)plan->trainable,
+                          "total_steps", (json_int_t)r->in.total_steps, "memory", memory,
+                          "memory_bytes", (json_int_t)plan->total, "fingerprint", fingerprint,
+                          "isa", r->engine.k->isa, "resolved", resolved(r)));
 }
 
 static int open_run(struct run *r, struct err *err)

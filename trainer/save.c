@@ -7,6 +7,7 @@
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/ckpt/state.h"
+#include "trainer/lora.h"
 
 enum { TRAINER_BYTES = 1 << 20 };
 
@@ -58,8 +59,13 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
 {
     const char *dir = checkpoint_save_dir(save);
 
-    TRY(write_json(dir, "config.json", arch_config(&in->arch, in->config, e->model->d.act), err));
-    TRY(write_json(dir, "generation_config.json", generation_config(in), err));
+    if (in->arch.lora.r > 0) {
+        TRY(write_json(dir, LORA_CONFIG, lora_config(&in->arch, job->plan.model), err));
+    } else {
+        TRY(write_json(dir, "config.json", arch_config(&in->arch, in->config, e->model->d.act),
+                       err));
+        TRY(write_json(dir, "generation_config.json", generation_config(in), err));
+    }
     TRY(tokenizer_save(in->tokenizer, dir, err));
     TRY(state_save(e->model, save, err));
     return write_json(dir, "trainer.json", trainer_json(job, in, at), err);
@@ -167,9 +173,14 @@ int save_resume(const struct engine *e, const struct job_folder *job, const stru
 
     TRY(io_join(dir, sizeof dir, job->dir, from->dir, err));
     TRY(read_progress(dir, job, in, at, err));
-    TRY(safetensors_folder_open(&folder, dir, err));
-    int rc = state_load_weights(e->model, folder, err);
-    safetensors_folder_close(folder);
+    int rc = 0;
+    if (in->arch.lora.r > 0) {
+        rc = state_load_adapter(e->model, dir, err);
+    } else {
+        TRY(safetensors_folder_open(&folder, dir, err));
+        rc = state_load_weights(e->model, folder, err);
+        safetensors_folder_close(folder);
+    }
     if (rc == 0) {
         rc = state_load_optimizer(e->model, dir, err);
     }

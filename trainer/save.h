@@ -1,6 +1,7 @@
 /* save.h - a whole checkpoint: a Hugging Face model folder with all that resuming needs beside it.
  *
  *   config.json, generation_config.json, tokenizer files, model.safetensors    what other tools load
+ *   adapter_config.json, tokenizer files, adapter_model.safetensors            instead, with adapters: a PEFT folder
  *   optimizer.safetensors, trainer.json                                        what resuming reads
  *   manifest.json                                                              names, sizes, sha256
  */

@@ -314,6 +314,32 @@ static int check_sources(const struct spec *s, struct err *err)
     return 0;
 }
 
+/* What comes with adapters, and only with them. */
+static int check_adapters(const struct spec *s, struct err *err)
+{
+    const bool has_adapter = s->adapter[0] != '\0', has_rank = s->lora_rank > 0;
+    const char *detail = s->lora_alpha > 0.0          ? "lora_alpha"
+                         : s->lora_targets[0] != '\0' ? "lora_targets"
+                         : s->lora_rslora != 0        ? "lora_rslora"
+                                                      : NULL;
+
+    if (has_adapter && (has_rank || detail != NULL)) {
+        const char *field = has_rank ? "lora_rank" : detail;
+        return FAIL_PARAM(err, ERR_BAD_SPEC, field,
+                          "adapter brings its own rank, alpha and layers: leave %s out", field);
+    }
+    if (!has_adapter && !has_rank && (detail != NULL || s->lora_dropout >= 0.0)) {
+        const char *field = detail != NULL ? detail : "lora_dropout";
+        return FAIL_PARAM(err, ERR_BAD_SPEC, field, "%s goes with lora_rank or adapter", field);
+    }
+    if ((has_adapter || has_rank) && s->config != NULL) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, has_rank ? "lora_rank" : "adapter",
+                          "an adapter is trained on the weights of model; config has only random "
+                          "ones");
+    }
+    return 0;
+}
+
 static int check_steps(const struct spec *s, struct err *err)
 {
     if (s->max_steps > 0 && s->n_epochs > 0.0) {
@@ -356,6 +382,7 @@ static int parse_into(struct spec *s, const json_t *request, struct err *err)
         TRY(read_row(s, &rows[i], &f, err));
     }
     TRY(check_sources(s, err));
+    TRY(check_adapters(s, err));
     return check_steps(s, err);
 }
 

@@ -22,6 +22,18 @@ export const GROUPS = [
     ['min_learning_rate', 'lr_schedule', 'warmup_steps', 'wsd_decay_steps', 'wsd_decay_style'],
   ],
   ['optimizer', ['weight_decay', 'adam_beta1', 'adam_beta2', 'adam_eps', 'clip_grad', 'dropout']],
+  [
+    'adapters',
+    [
+      'lora_rank',
+      'lora_alpha',
+      'lora_dropout',
+      'lora_targets',
+      'lora_rslora',
+      'adapter',
+      'freeze',
+    ],
+  ],
   ['machine', ['precision', 'micro_batch_size', 'recompute', 'threads', 'seed']],
   ['saving', ['log_interval', 'eval_interval', 'save_interval', 'keep_checkpoints']],
 ];

@@ -126,7 +126,7 @@ void lora_backward(const struct lora *l, const struct ctx *c, struct tensor dx, 
 enum { LINEAR_PARTS = 3 };
 
 /* A trained part of a matrix that is not trained as a whole. */
-struct piece {
+struct trained_part {
     struct tensor dw, db; /* either may be absent */
     struct tensor dy;     /* scratch [R,rows]     */
     int64_t first;
@@ -135,7 +135,7 @@ struct piece {
 /* y = x w^T + b + adapters.   w [out,in] is one or several rows of the parameter table; b may be absent. */
 struct linear {
     struct tensor w, dw, b, db; /* gradients: absent unless of the whole */
-    struct piece pieces[LINEAR_PARTS];
+    struct trained_part pieces[LINEAR_PARTS];
     struct lora lora[LINEAR_PARTS];
     int piece_count, lora_count;
 };

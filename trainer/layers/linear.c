@@ -11,7 +11,7 @@ static void plan_pieces(struct linear *l, const struct planner *p, int n, int fi
 
     for (int i = 0; i < n; i++) {
         const struct weight *w = &p->weights[first_weight + i];
-        struct piece piece = {.dw = tensor_none(), .db = tensor_none(), .first = row};
+        struct trained_part piece = {.dw = tensor_none(), .db = tensor_none(), .first = row};
         if (tensor_count(l->dw) == 0) {
             piece.dw = w->dw;
         }
@@ -80,7 +80,7 @@ void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y
     }
 }
 
-static void piece_backward(const struct piece *p, const struct ctx *c, struct tensor dy,
+static void piece_backward(const struct trained_part *p, const struct ctx *c, struct tensor dy,
                            struct tensor x)
 {
     const struct tensor part = here(c, p->dy);

@@ -2,8 +2,8 @@
 #ifndef TRAINER_SERVE_CLIENT_H
 #define TRAINER_SERVE_CLIENT_H
 
-#include "trainer/serve/texts.h"
 #include "trainer/serve/prompt.h"
+#include "trainer/serve/texts.h"
 
 enum {
     CLIENT_UNREAD = 256 << 10

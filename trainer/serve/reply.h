@@ -13,8 +13,8 @@
 #ifndef TRAINER_SERVE_REPLY_H
 #define TRAINER_SERVE_REPLY_H
 
-#include "trainer/serve/texts.h"
 #include "trainer/serve/prompt.h"
+#include "trainer/serve/texts.h"
 
 /* Each is one line with its '\n', for free(); NULL without memory. */
 char *reply_hello(const struct texts *x, const struct prompter *p);

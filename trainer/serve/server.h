@@ -8,8 +8,8 @@
 #ifndef TRAINER_SERVE_SERVER_H
 #define TRAINER_SERVE_SERVER_H
 
-#include "trainer/serve/texts.h"
 #include "trainer/serve/prompt.h"
+#include "trainer/serve/texts.h"
 
 struct server_options {
     const char *path;     /* of the socket; made here, mode 0600, removed at the end          */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/check.h"
-#include "trainer/ckpt/state.h"
+#include "trainer/model_folder.h"
 #include "trainer/serve/slot.h"
 #include "trainer/step.h"
 
@@ -30,16 +30,6 @@ struct texts {
     int jobs;
 };
 
-static int load_weights(struct texts *x, const char *dir, struct err *err)
-{
-    struct safetensors_folder *folder = NULL;
-
-    TRY(safetensors_folder_open(&folder, dir, err));
-    const int rc = state_load_weights(x->engine.model, folder, err);
-    safetensors_folder_close(folder);
-    return rc;
-}
-
 static int open_slots(struct texts *x, const struct dims *d, struct err *err)
 {
     x->slots = calloc((size_t)d->B, sizeof *x->slots);
@@ -56,24 +46,22 @@ static int open_slots(struct texts *x, const struct dims *d, struct err *err)
 static int open_all(struct texts *x, const char *dir, const struct texts_options *o,
                     struct err *err)
 {
-    json_t *config = NULL;
+    struct model_folder folder;
     int64_t positions = o->positions;
 
-    TRY(arch_read_config(&config, dir, err));
-    const int rc = arch_read(&x->arch, config, 0, err);
-    json_decref(config);
-    TRY(rc);
+    TRY(model_folder_find(&folder, dir, o->adapter, NULL, err));
+    TRY(model_folder_arch(&x->arch, &folder, err));
     if (positions == 0) {
         positions = x->arch.positions < POSITIONS_PRESET ? x->arch.positions : POSITIONS_PRESET;
     }
     positions = positions > x->arch.positions ? x->arch.positions : positions;
     const int64_t sizes[3] = {o->slots, positions, o->slots + o->piece};
     const struct dims d = dims_serving(&x->arch, o->type, sizes, o->threads);
-    TRY(tokenizer_open(&x->tokenizer, dir, err));
+    TRY(tokenizer_open(&x->tokenizer, model_folder_tokenizer(&folder), err));
     TRY(sampler_new(&x->sampler, x->arch.V, err));
     TRY(open_slots(x, &d, err));
     TRY(engine_open(&x->engine, &d, o->isa, err));
-    return load_weights(x, dir, err);
+    return model_folder_load(x->engine.model, &folder, err);
 }
 
 int texts_open(struct texts **out, const char *dir, const struct texts_options *o, struct err *err)

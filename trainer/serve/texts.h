@@ -21,11 +21,12 @@ struct texts;
 
 struct texts_options {
     int threads;
-    enum dtype type;   /* DTYPE_REAL or DTYPE_BF16                                           */
-    int64_t positions; /* tokens of prompt and text; 0: as the model allows, at most 2048    */
-    int64_t slots;     /* texts side by side                                                 */
-    int64_t piece;     /* rows of prompts in a step                                          */
-    const char *isa;   /* as in HONE_ISA; "" for the best                                    */
+    enum dtype type;     /* DTYPE_REAL or DTYPE_BF16                                           */
+    int64_t positions;   /* tokens of prompt and text; 0: as the model allows, at most 2048    */
+    int64_t slots;       /* texts side by side                                                 */
+    int64_t piece;       /* rows of prompts in a step                                          */
+    const char *isa;     /* as in HONE_ISA; "" for the best                                    */
+    const char *adapter; /* a PEFT folder for the model, or NULL */
 };
 
 /* A token of a text, or with `echo` of its prompt. */
