@@ -1,7 +1,7 @@
 /* fake_trainer.c - hone-train without the training: the real launcher, real events, tiny real
  * checkpoints.
  *
- *    fake_trainer run JOBDIR
+ *    fake_trainer run JOBDIR      fake_trainer check ...: hone-train itself, in the folder above, is run instead
  *
  * What happens is said by words in the request's "name"; other words are skipped:
  *
@@ -409,10 +409,28 @@ static int count_ranks(const char *dir)
     return ranks >= 1 && ranks <= 16 ? (int)ranks : 1;
 }
 
+/* Become the hone-train of the folder above this program's. Returns when there is none. */
+static void become_hone_train(char **argv)
+{
+    char path[4096];
+    const char *slash = strrchr(argv[0], '/');
+
+    if (slash == NULL) {
+        return;
+    }
+    const int length = (int)(slash - argv[0]);
+    if (snprintf(path, sizeof path, "%.*s/../hone-train", length, argv[0]) < (int)sizeof path) {
+        (void)execv(path, argv);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct err err;
 
+    if (argc > 1 && strcmp(argv[1], "run") != 0) {
+        become_hone_train(argv);
+    }
     if (argc != 3 || strcmp(argv[1], "run") != 0) {
         (void)fprintf(stderr, "usage: %s run JOBDIR\n", argv[0]);
         return err_exit(ERR_BAD_REQUEST);

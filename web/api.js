@@ -55,21 +55,24 @@ async function refuse(reply, path) {
   throw new ApiError(reply.status, error);
 }
 
-// One call; the reply's JSON. Throws ApiError.
-export async function call(method, path, body, more = {}) {
+// One call; the reply as it begins to come. Throws ApiError.
+async function open(method, path, body, { more = {}, signal } = {}) {
   const text = body === undefined ? undefined : JSON.stringify(body);
   const reply = await send(method, path, {
     body: text,
     headers: { ...headers(method, text === undefined ? '' : 'application/json'), ...more },
+    signal,
   });
   if (!reply.ok) {
     await refuse(reply, path);
   }
-  return reply.json();
+  return reply;
 }
 
-export const get = (path) => call('GET', path);
-export const post = (path, body, more) => call('POST', path, body, more);
+// One call; the reply's JSON. Throws ApiError. A signal breaks it off.
+export const get = async (path, signal) => (await open('GET', path, undefined, { signal })).json();
+export const post = async (path, body, more, signal) =>
+  (await open('POST', path, body, { more, signal })).json();
 
 // Every object of a list, page by page, up to `most`.
 export async function getAll(path, most = 1000) {

@@ -6,12 +6,23 @@ import { progressBar } from './words.js';
 
 const LOOK_BYTES = 65536;
 
+const PACKED = [
+  [0x1f, 0x8b], // gzip
+  [0x28, 0xb5, 0x2f, 0xfd], // zstd
+];
+
 // A sentence about a file that can't be a text, or null. The server checks every byte; this saves the wait.
 async function objection(file) {
   if (file.size === 0) {
     return t('upload.empty_file', { name: file.name });
   }
   const start = new Uint8Array(await file.slice(0, LOOK_BYTES).arrayBuffer());
+  if (PACKED.some((magic) => magic.every((byte, i) => start[i] === byte))) {
+    return null;
+  }
+  if ([0x50, 0x41, 0x52, 0x31].every((byte, i) => start[i] === byte)) {
+    return t('upload.parquet', { name: file.name });
+  }
   return start.includes(0) ? t('upload.not_text', { name: file.name }) : null;
 }
 

@@ -1,7 +1,8 @@
 // main.js - starts the page: language, session, then the view that the address names.
 //
-//   #/            the list of jobs          #/new?like=ID   a new run, maybe with a job's settings
-//   #/jobs/ID     a job                     #login=CODE     signs in, once, and leaves the address
+//   #/            the list of jobs          #/new?like=JOB    a new run, with the settings of a job
+//   #/jobs/ID     a job                     #/new?model=ID    a new run that starts from a model
+//   #login=CODE   signs in, once, and leaves the address
 import { ApiError, get, onSignedOut, post, setCsrf } from './api.js';
 import { loadPlotter } from './chart.js';
 import { h, setString, translate } from './dom.js';
@@ -26,7 +27,7 @@ let view = null;
 const ROUTES = [
   [/^#?\/?$/, () => jobsView(user)],
   [/^#\/jobs\/([^/?]+)$/, (id) => jobView(decodeURIComponent(id))],
-  [/^#\/new(?:\?like=(.+))?$/, (like) => newView(like && decodeURIComponent(like))],
+  [/^#\/new(?:\?(.+))?$/, (query) => newView(Object.fromEntries(new URLSearchParams(query)))],
 ];
 
 function missingView() {

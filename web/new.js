@@ -1,12 +1,14 @@
-// new.js - the form for a new run: a text, a model, a few settings; the rest under Advanced.
+// new.js - the form for a new run: data, a model, a few settings; the rest under Advanced.
 import { get, getAll, post } from './api.js';
 import { h, newId, setText } from './dom.js';
 import { Field, GROUPS, fetchSchema } from './fields.js';
 import { dropZone, fetchFiles, fileSelect } from './filepicker.js';
 import { planPanel } from './plan.js';
 import { PRESETS } from './presets.js';
+import { reportPanel } from './report.js';
 import { curlButton, requestKey } from './request.js';
 import { formatBytes, formatCount, t } from './strings.js';
+import { TUNING, tuningChoice } from './tuning.js';
 
 const MAIN = ['name', 'max_steps', 'sequence_length', 'global_batch_size', 'learning_rate'];
 const OWN = ['training_file', 'model', 'config']; // fields with a place of their own
@@ -42,8 +44,10 @@ function modelSelect(models) {
 }
 
 class NewRun {
-  constructor(like) {
+  // like: the id of a job whose settings are taken; model: an id to start from.
+  constructor({ like, model }) {
     this.like = like;
+    this.from = model;
     this.fields = {};
     this.key = requestKey();
     this.problem = h('p', { class: 'problem', role: 'alert', hidden: true });
@@ -54,6 +58,7 @@ class NewRun {
         this.changed();
       },
     );
+    this.report = reportPanel((reason, action) => this.treat(reason, action));
     this.form = h('form', { class: 'run-form', novalidate: true });
     this.node = h(
       'div',
@@ -83,7 +88,12 @@ class NewRun {
         }
       } else {
         this.applyPreset(PRESETS[0]);
+        if (this.from) {
+          this.fields.model.set(this.from);
+          this.modelChanged();
+        }
       }
+      this.showTuning();
       this.changed();
     } catch (error) {
       this.complain(error.message);
@@ -113,9 +123,16 @@ class NewRun {
     const config = make('config');
     config.hidden = true;
     this.fields.model.input.addEventListener('change', () => this.modelChanged());
+    if ('lora_rank' in schema) {
+      TUNING.filter((name) => name in schema).forEach((name) => make(name));
+      this.tuning = tuningChoice(this.fields, () => this.changed());
+    }
     const main = MAIN.filter((name) => name in schema).map((name) => make(name));
-    const placed = [...OWN, ...MAIN];
-    const groups = GROUPS.map(([group, names]) => [group, names.filter((name) => name in schema)]);
+    const placed = [...OWN, ...MAIN, ...TUNING];
+    const groups = GROUPS.map(([group, names]) => [
+      group,
+      names.filter((name) => name in schema && !placed.includes(name)),
+    ]);
     const known = [...placed, ...groups.flatMap(([, names]) => names)];
     groups.push(['other', Object.keys(schema).filter((name) => !known.includes(name))]);
     this.advanced = h(
@@ -139,8 +156,22 @@ class NewRun {
     );
     this.submit = h('button', { class: 'primary', t: 'form.submit' });
     this.form.append(
-      h('section', { class: 'card' }, h('h2', { t: 'form.text' }), this.drop.node, training),
-      h('section', { class: 'card' }, h('h2', { t: 'form.model' }), model, config),
+      h(
+        'section',
+        { class: 'card' },
+        h('h2', { t: 'form.text' }),
+        this.drop.node,
+        training,
+        this.report.node,
+      ),
+      h(
+        'section',
+        { class: 'card' },
+        h('h2', { t: 'form.model' }),
+        model,
+        config,
+        this.tuning?.node,
+      ),
       h(
         'section',
         { class: 'card' },
@@ -187,6 +218,24 @@ class NewRun {
       this.fields.tokenizer_vocab_size?.set('');
       this.fields.sequence_length?.set('');
     }
+    this.showTuning();
+  }
+
+  showTuning() {
+    const choice = this.fields.model.input.value;
+    this.tuning?.show(!choice.startsWith(PRESET) && choice !== CUSTOM);
+  }
+
+  // What to do with one kind of fault: an entry of on_problem.
+  treat(reason, action) {
+    let policy = {};
+    try {
+      policy = this.fields.on_problem.value() ?? {};
+    } catch {
+      // What stood there was no policy.
+    }
+    this.fields.on_problem.set({ ...policy, [reason]: action });
+    this.changed();
   }
 
   // The settings of an earlier request.
@@ -242,6 +291,7 @@ class NewRun {
   changed() {
     const { request, problems } = this.collect();
     this.plan.ask(problems.length === 0 ? request : null);
+    this.report.ask(request.training_file ?? null, request.on_problem);
   }
 
   complain(sentence) {
@@ -289,15 +339,17 @@ class NewRun {
   language() {
     Object.values(this.fields).forEach((field) => field.language());
     this.plan.language();
+    this.report.language();
     document.title = `${t('form.title')} – Hone`;
   }
 
   close() {
     this.plan.close();
+    this.report.close();
     this.drop?.stop();
   }
 }
 
-export function newView(like) {
-  return new NewRun(like);
+export function newView(from) {
+  return new NewRun(from);
 }

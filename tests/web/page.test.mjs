@@ -170,7 +170,7 @@ test('a request that the server refuses is told at its field', { skip }, async (
   const { page } = window;
   const file = await upload('soon gone.txt');
   await page.reload();
-  await page.getByLabel('Training text').selectOption(file.id);
+  await page.getByLabel('Training file').selectOption(file.id);
   await page.getByLabel('Learning rate', { exact: true }).fill('20');
   await page.getByRole('button', { name: 'Start training' }).click();
   const rate = page.locator('[data-field=learning_rate] .problem');
@@ -230,7 +230,7 @@ test("the plan beside the form is the server's plan", { skip }, async () => {
   const { page } = window;
   const [reply] = await Promise.all([
     page.waitForResponse((response) => response.url().endsWith('/v1/plan')),
-    page.getByLabel('Training text').selectOption(file.id),
+    page.getByLabel('Training file').selectOption(file.id),
   ]);
   const plan = await reply.json();
   await page.locator('.plan').waitFor();
@@ -248,7 +248,7 @@ test('what does not fit is told, with a change that fits, one click away', { ski
   const file = await upload('large.txt');
   const window = await signedIn('#/new');
   const { page } = window;
-  await page.getByLabel('Training text').selectOption(file.id);
+  await page.getByLabel('Training file').selectOption(file.id);
   await page.getByLabel('Start from').selectOption('preset llama-small');
   await page.getByText('Advanced').click();
   await page.getByLabel('Sequence length').fill('512');
@@ -267,7 +267,7 @@ test('"copy as curl" is a command that submits the same run', { skip }, async ()
   const window = await signedIn('#/new', { permissions: ['clipboard-read', 'clipboard-write'] });
   const { page } = window;
   const name = `it's "$HOME" \\n; ms=1`;
-  await page.getByLabel('Training text').selectOption(file.id);
+  await page.getByLabel('Training file').selectOption(file.id);
   await page.getByLabel('Name', { exact: true }).fill(name);
   await page.getByLabel('Steps', { exact: true }).fill('3');
   await page.getByRole('button', { name: 'Copy as curl' }).click();

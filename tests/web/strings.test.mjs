@@ -22,6 +22,7 @@ const ABOUT_REQUESTS = [400, 401, 403, 405, 415, 416, 417, 421, 429, 501, 505];
 const errors = rows('trainer/base/err.def', 'ERR')
   .filter(([, status]) => !ABOUT_REQUESTS.includes(Number(status)))
   .map(([, , , word]) => word);
+const reasons = rows('trainer/data/reasons.def', 'REASON').map(([name]) => name);
 const regions = rows('trainer/regions.def', 'REGION').map(([, word]) => word);
 
 // Keys that the page puts together while it runs: each table's words need a string each.
@@ -36,6 +37,10 @@ const made = [
     .map((word) => `event.${word}`),
   ...PRESETS.map(({ id }) => `preset.${id}`),
   ...[...GROUPS.map(([group]) => group), 'other'].map((group) => `group.${group}`),
+  ...reasons.map((name) => `reason.${name}`),
+  ...['accept', 'skip', 'refuse'].flatMap((word) => [`fault.${word}`, `fault.to_${word}`]),
+  ...['text', 'chat', 'completion', 'preference'].map((word) => `kind.${word}`),
+  ...['jsonl', 'json'].map((word) => `format.${word}`),
   'set.training',
   'set.validation',
 ];
@@ -54,7 +59,7 @@ const used = new Set(
 );
 
 test('the tables were read', () => {
-  for (const table of [fields, states, stages, events, errors, regions]) {
+  for (const table of [fields, states, stages, events, errors, reasons, regions]) {
     assert.ok(table.length >= 8, JSON.stringify(table));
   }
 });

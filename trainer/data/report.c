@@ -283,15 +283,20 @@ int report_verdict(const struct report *r, const char *name, enum err_code blame
 
 static json_t *finding_json(enum reason why, const struct finding *f)
 {
-    json_t *lines = json_array();
+    json_t *lines = json_array(), *allowed = json_array();
 
     for (int i = 0; i < f->lines_count; i++) {
         (void)json_array_append_new(lines, json_integer((json_int_t)f->lines[i]));
     }
-    return json_pack("{s:s, s:I, s:o, s:s, s:s*, s:s}", "reason", reasons[why].name, "count",
+    for (int a = 0; a < ACTION_COUNT; a++) {
+        if (reason_allows(why, (enum action)a)) {
+            (void)json_array_append_new(allowed, json_string(action_name((enum action)a)));
+        }
+    }
+    return json_pack("{s:s, s:I, s:o, s:s, s:s*, s:s, s:o}", "reason", reasons[why].name, "count",
                      (json_int_t)f->count, "first_lines", lines, "message", reasons[why].message,
                      "where", f->where[0] != '\0' ? f->where : NULL, "action",
-                     action_name(f->action));
+                     action_name(f->action), "allowed", allowed);
 }
 
 static json_t *lengths_json(const struct report *r)

@@ -2,7 +2,7 @@
  *
  *     {"format": "jsonl", "compression": "none", "kind": "chat", "columns": "messages", "lines", "examples", "usable",
  *      "skipped", "refused": false, "tokens"?, "trained_tokens"?,
- *      "reasons": [{"reason", "count", "first_lines": [at most 5], "message", "where", "action"}],
+ *      "reasons": [{"reason", "count", "first_lines": [at most 5], "message", "where", "action", "allowed": [actions]}],
  *      "lengths"?: {"edges": [e0 .. ek], "counts": [c0 .. ck-1]}}
  *
  * lengths.counts[i] is the number of examples of edges[i] <= tokens < edges[i + 1]. Nothing of the file's texts is in it.
