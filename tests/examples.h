@@ -1,48 +1,85 @@
-/* examples.h - token files of made-up examples, for tests. */
+/* examples.h - files of examples written by a test, and what is read from them. */
 #ifndef TESTS_EXAMPLES_H
 #define TESTS_EXAMPLES_H
 
+#include <string.h>
+
 #include "tests/scratch.h"
 #include "tests/tap.h"
-#include "trainer/data/pack.h"
-#include "trainer/data/token_writer.h"
+#include "trainer/data/check.h"
 
-/* Example e: tokens that depend on (e, place), the first `lengths[e] / 3` not trained. Rows of the same number `alike`
- * (0: all differ) have the same tokens. */
-static inline struct token_file *put_examples(const char *file, const int64_t *lengths, int64_t n,
-                                              int64_t vocabulary, int64_t alike)
+/* The report of a file; {} where there is none. A new reference. */
+static inline json_t *report_of_file(const char *path, const char *policy, struct err *err)
 {
-    const struct token_file_header known = {.vocab_size = vocabulary, .kind = TOKEN_FILE_EXAMPLES};
-    struct token_writer *w = NULL;
-    struct token_file *f = NULL;
-    struct err err = {0};
+    json_t *const rules = policy != NULL ? json_loads(policy, 0, NULL) : NULL;
+    const struct example_options o = {
+        .path = path, .name = "train", .blame = ERR_BAD_TRAINING_FILE, .policy = rules};
+    struct report *report = NULL;
 
-    CHECK(token_writer_open(&w, scratch, file, &known, &err) == 0, "%s", err.text);
-    for (int64_t e = 0; e < n; e++) {
-        const int64_t kind = alike > 0 ? e % alike : e;
-        for (int64_t k = 0; k < lengths[e]; k++) {
-            const int64_t id = (kind * 31 + k * 7 + kind * k % 5) % vocabulary;
-            CHECK(token_writer_put(w, (int32_t)id, k >= lengths[e] / 3, &err) == 0, "%s", err.text);
-        }
-        CHECK(token_writer_end(w, &err) == 0, "%s", err.text);
-    }
-    CHECK(token_writer_finish(w, "{}", &err) == 0, "%s", err.text);
-    CHECK(token_file_open(&f, in_scratch(file), &err) == 0, "%s", err.text);
-    return f;
+    *err = (struct err){0};
+    const int rc = data_check(&report, &o, err);
+    CHECK(rc == (int)err->code, "%d is not %d", rc, (int)err->code);
+    json_t *json = report != NULL ? report_json(report) : json_object();
+    CHECK(json != NULL, "no report");
+    report_free(report);
+    json_decref(rules);
+    return json;
 }
 
-/* All examples of the file as rows. */
-static inline struct pack *pack_all(const struct token_file *f, int64_t S, enum pack_way way,
-                                    int64_t group)
+static inline json_t *report_of(const void *bytes, size_t n, const char *policy, struct err *err)
 {
-    struct pack_split all;
-    struct pack *p = NULL;
-    struct err err = {0};
+    put_file(in_scratch("file"), bytes, n);
+    return report_of_file(in_scratch("file"), policy, err);
+}
 
-    CHECK(pack_split(&all, f, 0.0, 1, &err) == 0, "%s", err.text);
-    CHECK(pack_make(&p, f, all.example, all.training, S, way, group, &err) == 0, "%s", err.text);
-    pack_split_fini(&all);
-    return p;
+static inline json_t *report_of_text(const char *text, struct err *err)
+{
+    return report_of(text, strlen(text), NULL, err);
+}
+
+/* A reason of a report, or NULL. */
+static inline const json_t *reason_of(const json_t *report, const char *name)
+{
+    json_t *reason;
+    size_t i;
+
+    json_array_foreach(json_object_get(report, "reasons"), i, reason)
+    {
+        if (strcmp(json_string_value(json_object_get(reason, "reason")), name) == 0) {
+            return reason;
+        }
+    }
+    return NULL;
+}
+
+static inline long long number_of(const json_t *object, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+static inline const char *word_of(const json_t *object, const char *key)
+{
+    const char *word = json_string_value(json_object_get(object, key));
+
+    return word != NULL ? word : "";
+}
+
+/* The only fault of a report is that one, so often. */
+static inline bool has_only(const json_t *report, const char *name, long long count)
+{
+    const json_t *reason = reason_of(report, name);
+
+    return json_array_size(json_object_get(report, "reasons")) == 1 && reason != NULL &&
+           number_of(reason, "count") == count;
+}
+
+/* Print what was got instead, as a TAP comment. */
+static inline void show_report(const char *what, const json_t *report, const struct err *err)
+{
+    char *text = json_dumps(report, 0);
+
+    printf("# %s: %s %s\n", what, err->text, text);
+    free(text);
 }
 
 #endif

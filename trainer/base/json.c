@@ -95,6 +95,18 @@ static size_t prepare(char *text, size_t bytes)
     return bytes;
 }
 
+bool json_has_at_most(const char *text, size_t bytes, size_t values)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < bytes && n <= values;) {
+        const char c = text[i];
+        n += c == ',' || c == '[' || c == '{' ? 1 : 0;
+        i = c == '"' ? pass_string(text, i, bytes) : i + 1;
+    }
+    return n <= values;
+}
+
 json_t *json_parse_in_place(char *text, size_t bytes, size_t flags, json_error_t *why)
 {
     const size_t deep = prepare(text, bytes);

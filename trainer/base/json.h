@@ -14,7 +14,10 @@
 
 #include "trainer/base/err.h"
 
-enum { JSON_DEPTH_MAX = 64 }; /* arrays and objects inside each other */
+enum {
+    JSON_DEPTH_MAX = 64,       /* arrays and objects inside each other                           */
+    JSON_VALUES_MAX = 1000000, /* of an example of a training file, and of what its strings hold */
+};
 
 /* Parse a text; `name` is for errors. *out is a new reference, NULL on failure.
  * Errors: BAD_FILE ("config.json line 3 column 9: ..."), NO_MEMORY. */
@@ -24,6 +27,10 @@ int json_parse_text(json_t **out, const char *text, size_t bytes, const char *na
 /* The same for a caller that speaks of errors itself: `text` may be changed (such integers are), flags are Jansson's.
  * NULL on failure: *why says it; json_error_stack_overflow, with the position only, for nesting beyond JSON_DEPTH_MAX. */
 json_t *json_parse_in_place(char *text, size_t bytes, size_t flags, json_error_t *why);
+
+/* Whether a text has no more than that many values and keys, by its commas and brackets outside of strings: a guard, because a value
+ * of two bytes takes a hundred when it is parsed. */
+bool json_has_at_most(const char *text, size_t bytes, size_t values);
 
 /* Parse a file of at most max_bytes, by path or beneath a folder (io_open_beneath).
  * Errors: as json_parse_text and io_read_file. */

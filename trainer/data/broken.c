@@ -21,7 +21,7 @@ static size_t token_start(const char *text, size_t end, const char *message)
         text[end - 1] == '"') { /* a string too long to be quoted: back to its first quote */
         for (size_t i = end - 1; i-- > 0;) {
             size_t slashes = 0;
-            while (slashes < i && text[i - 1 - slashes] == '\\') {
+            while (text[i] == '"' && slashes < i && text[i - 1 - slashes] == '\\') {
                 slashes++;
             }
             if (text[i] == '"' && slashes % 2 == 0) {
@@ -93,9 +93,7 @@ static bool in_string(struct broken *b, const char *text, size_t bytes, const js
     const size_t at = e->position > 0 ? (size_t)e->position : 0;
 
     b->at = at < bytes ? at : bytes;
-    if (starts(e->text, "control character 0x0")) {
-        *b = (struct broken){REASON_broken_json, b->at, "a NUL byte stands in a string"};
-    } else if (starts(e->text, "control character")) {
+    if (starts(e->text, "control character")) {
         b->why = "a tab or another control character stands in a string; it is written as \\t or "
                  "\\uXXXX";
     } else if (starts(e->text, "unexpected newline")) {
@@ -121,7 +119,12 @@ struct broken broken_find(const char *text, size_t bytes, const json_error_t *e)
         e->position > 0 && (size_t)e->position < bytes ? (size_t)e->position : bytes;
     const enum json_error_code code = json_error_code(e);
 
-    if (code == json_error_invalid_utf8) {
+    const char *nul = memchr(text, '\0', bytes);
+
+    if (nul != NULL && code != json_error_stack_overflow && (size_t)(nul - text) <= behind) {
+        b.at = (size_t)(nul - text);
+        b.why = "a NUL byte; is the file damaged?";
+    } else if (code == json_error_invalid_utf8) {
         b.reason = REASON_not_utf8;
         b.at = utf8_prefix(text, bytes, NULL);
     } else if (code == json_error_stack_overflow) {

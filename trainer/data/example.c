@@ -20,6 +20,7 @@ struct example_reader {
     struct report *report;     /* owned */
     struct records *records;   /* owned */
     struct seen *seen;         /* owned */
+    struct record record;      /* that is read               */
     json_t *row;               /* owned; of the last example */
     struct converted last;     /* of the row */
     const struct shape *shape; /* of the first usable example */
@@ -100,15 +101,36 @@ struct report *example_reader_take_report(struct example_reader *r)
     return report;
 }
 
-/* Report what is wrong at a byte of a record, as an editor counts: "line 37, column 12: why". Bytes that are not UTF-8 are
- * counted as bytes of their line. */
-static enum action report_broken(struct report *report, const struct record *rec,
-                                 const struct broken *b)
+/* Report something about the record at hand; where it is an element of an array, that one is counted. */
+static enum action add_at(struct example_reader *r, enum reason why, int64_t line,
+                          const char *where)
 {
-    int64_t line = rec->line, column = rec->column, byte = rec->column;
+    char text[200];
+
+    where = where != NULL ? where : "";
+    if (r->record.element == 0) {
+        return report_add(r->report, why, line, where);
+    }
+    (void)snprintf(text, sizeof text, "element %lld%s%s", (long long)r->record.element,
+                   where[0] != '\0' ? ", " : "", where);
+    return report_add(r->report, why, line, text);
+}
+
+static enum action add(struct example_reader *r, enum reason why, const char *where)
+{
+    return add_at(r, why, r->record.line, where);
+}
+
+/* Report what is wrong at a byte of the record, as an editor counts: "column 12: why"; bytes that are not UTF-8 as
+ * bytes of their line. */
+static enum action add_broken(struct example_reader *r, const json_error_t *e)
+{
+    const struct record *rec = &r->record;
+    const struct broken b = broken_find(rec->text, rec->bytes, e);
+    int64_t line = rec->line, column = rec->column, byte = rec->byte;
     char where[160];
 
-    for (size_t i = 0; i < b->at && i < rec->bytes; i++) {
+    for (size_t i = 0; i < b.at && i < rec->bytes; i++) {
         if (rec->text[i] == '\n') {
             line++;
             column = byte = 1;
@@ -117,23 +139,29 @@ static enum action report_broken(struct report *report, const struct record *rec
             byte++;
         }
     }
-    if (b->reason == REASON_not_utf8) {
+    if (b.reason == REASON_not_utf8) {
         (void)snprintf(where, sizeof where, "byte %lld", (long long)byte);
     } else {
         (void)snprintf(where, sizeof where, "column %lld%s%s", (long long)column,
-                       b->why[0] != '\0' ? ": " : "", b->why);
+                       b.why[0] != '\0' ? ": " : "", b.why);
     }
-    return report_add(report, b->reason, line, where);
+    return add_at(r, b.reason, line, where);
 }
 
 /* Parse the record; r->row stays NULL where it is not used. */
-static int parse(struct example_reader *r, const struct record *rec, struct err *err)
+static int parse(struct example_reader *r, struct err *err)
 {
+    const struct record *rec = &r->record;
     json_error_t why;
 
-    if (rec->bytes > LONG_BYTES &&
-        report_add(r->report, REASON_long_example, rec->line, NULL) != ACTION_ACCEPT) {
-        return 0;
+    if (rec->bytes > LONG_BYTES) {
+        if (add(r, REASON_long_example, NULL) != ACTION_ACCEPT) {
+            return 0;
+        }
+        if (!json_has_at_most(rec->text, rec->bytes, JSON_VALUES_MAX)) {
+            (void)add(r, REASON_too_many_values, NULL);
+            return 0;
+        }
     }
     r->row =
         json_parse_in_place(rec->text, rec->bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
@@ -143,19 +171,17 @@ static int parse(struct example_reader *r, const struct record *rec, struct err 
     if (json_error_code(&why) == json_error_out_of_memory) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for an example of %zu bytes", rec->bytes);
     }
-    const struct broken b = broken_find(rec->text, rec->bytes, &why);
-    if (report_broken(r->report, rec, &b) == ACTION_ACCEPT) {
+    if (add_broken(r, &why) == ACTION_ACCEPT) {
         r->row = json_parse_in_place(rec->text, rec->bytes, JSON_DECODE_ANY, &why);
         if (r->row == NULL) { /* more is wrong than keys given twice */
-            const struct broken other = broken_find(rec->text, rec->bytes, &why);
-            (void)report_broken(r->report, rec, &other);
+            (void)add_broken(r, &why);
         }
     }
     return 0;
 }
 
 /* Whether the kind and the columns are those of the file. */
-static bool fits(struct example_reader *r, int64_t line)
+static bool fits(struct example_reader *r)
 {
     const struct converted *v = &r->last;
     char where[80];
@@ -169,13 +195,13 @@ static bool fits(struct example_reader *r, int64_t line)
     if (v->example.kind != r->kind) {
         (void)snprintf(where, sizeof where, "%s after %s", example_kind_name(v->example.kind),
                        example_kind_name(r->kind));
-        (void)report_add(r->report, REASON_mixed_kinds, line, where);
+        (void)add(r, REASON_mixed_kinds, where);
         return false;
     }
     if (v->shape != r->shape) {
         (void)snprintf(where, sizeof where, "%s after %s", shape_name(v->shape),
                        shape_name(r->shape));
-        return report_add(r->report, REASON_mixed_columns, line, where) == ACTION_ACCEPT;
+        return add(r, REASON_mixed_columns, where) == ACTION_ACCEPT;
     }
     return true;
 }
@@ -199,7 +225,7 @@ static uint64_t hash_example(const struct example *e)
 }
 
 /* Convert the row, and judge it. */
-static int judge(struct example_reader *r, int64_t line, bool *use, struct err *err)
+static int judge(struct example_reader *r, bool *use, struct err *err)
 {
     struct complaint c;
     bool good = true;
@@ -209,26 +235,26 @@ static int judge(struct example_reader *r, int64_t line, bool *use, struct err *
         if (c.reason == REASON_COUNT) {
             return FAIL(err, ERR_NO_MEMORY, "no memory for an example");
         }
-        (void)report_add(r->report, c.reason, line, c.where);
+        (void)add(r, c.reason, c.where);
         return 0;
     }
-    r->last.example.line = line;
+    r->last.example.line = r->record.line;
     const enum reason lesson = shape_lesson(&r->last);
     if (lesson != REASON_COUNT) {
-        (void)report_add(r->report, lesson, line, NULL);
+        (void)add(r, lesson, NULL);
         return 0;
     }
-    if (!fits(r, line)) {
+    if (!fits(r)) {
         return 0;
     }
     if (r->last.turns.empty > 0) {
-        good = report_add(r->report, REASON_empty_turns, line, NULL) == ACTION_ACCEPT;
+        good = add(r, REASON_empty_turns, NULL) == ACTION_ACCEPT;
     }
     if (r->last.extra) {
-        good = report_add(r->report, REASON_extra_columns, line, NULL) == ACTION_ACCEPT && good;
+        good = add(r, REASON_extra_columns, NULL) == ACTION_ACCEPT && good;
     }
     if (good && seen_before(&r->seen, hash_example(&r->last.example))) {
-        good = report_add(r->report, REASON_duplicates, line, NULL) == ACTION_ACCEPT;
+        good = add(r, REASON_duplicates, NULL) == ACTION_ACCEPT;
     }
     *use = good;
     return 0;
@@ -248,21 +274,19 @@ static void tell(struct example_reader *r, bool at_end)
 /* Read one record; *use says whether r->last is an example to hand out, *end that there was none. */
 static int read_one(struct example_reader *r, bool *use, bool *end, struct err *err)
 {
-    struct record rec;
-
     *use = false;
     converted_fini(&r->last);
     json_decref(r->row);
     r->row = NULL;
-    TRY(records_next(r->records, &rec, err));
-    *end = rec.text == NULL;
+    TRY(records_next(r->records, &r->record, err));
+    *end = r->record.text == NULL;
     tell(r, *end);
     if (*end) {
         return 0;
     }
-    TRY(parse(r, &rec, err));
+    TRY(parse(r, err));
     if (r->row != NULL) {
-        TRY(judge(r, rec.line, use, err));
+        TRY(judge(r, use, err));
     }
     if (!*use) {
         report_skip(r->report);

@@ -158,6 +158,9 @@ static json_t *parse_string(const json_t *string)
     json_t *value = NULL;
     struct err err;
 
+    if (!json_has_at_most(json_string_value(string), json_string_length(string), JSON_VALUES_MAX)) {
+        return NULL;
+    }
     return json_parse_text(&value, json_string_value(string), json_string_length(string), "",
                            &err) == 0
                ? value

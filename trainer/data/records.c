@@ -18,7 +18,8 @@ struct records {
     struct report *report;
     struct text buffer; /* buffer.at[at..n) is not handed out yet */
     size_t at;
-    int64_t line, column; /* of buffer.at[at] */
+    int64_t line, column, byte; /* of buffer.at[at], from 1 */
+    int64_t elements;
     bool begun, ended;
     char last; /* byte of the file */
     enum place place;
@@ -33,8 +34,8 @@ int records_open(struct records **out, const char *path, const char *name, enum 
     if (r == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory to read %s", name);
     }
-    *r = (struct records){
-        .format = format, .report = report, .blame = blame, .line = 1, .column = 1, .last = '\n'};
+    *r = (struct records){.format = format, .report = report, .blame = blame, .last = '\n'};
+    r->line = r->column = r->byte = 1;
     const int rc = source_open(&r->source, path, name, blame, err);
     if (rc != 0) {
         records_close(r);
@@ -113,8 +114,9 @@ static void advance(struct records *r, size_t n)
             (void)report_add(r->report, REASON_crlf, r->line, NULL);
         }
         r->line++;
-        r->column = 1;
+        r->column = r->byte = 1;
     }
+    r->byte += stop - s;
     for (; s < stop; s++) {
         r->column += ((unsigned char)*s & 0xC0U) != 0x80U ? 1 : 0;
     }
@@ -187,7 +189,8 @@ static int next_line(struct records *r, struct record *out, struct err *err)
             (void)report_add(r->report, REASON_blank_lines, line, NULL);
         } else {
             n -= s[n - 1] == '\r' ? 1 : 0;
-            *out = (struct record){.text = s, .bytes = n, .line = line, .column = column};
+            *out = (struct record){
+                .text = s, .bytes = n, .line = line, .column = column, .byte = column};
             return 0;
         }
     }
@@ -280,22 +283,24 @@ static int find_element(struct records *r, size_t *n, bool *too_long, struct err
 
 static int take_element(struct records *r, struct record *out, struct err *err)
 {
-    const int64_t line = r->line, column = r->column;
+    const struct record at = {
+        .line = r->line, .column = r->column, .byte = r->byte, .element = ++r->elements};
     size_t n;
     bool too_long;
 
     if (r->place == PLACE_AFTER_ELEMENT) {
-        (void)report_add(r->report, REASON_broken_json, line,
+        (void)report_add(r->report, REASON_broken_json, r->line,
                          "a comma is missing between two elements");
     }
     r->place = PLACE_AFTER_ELEMENT;
     TRY(find_element(r, &n, &too_long, err));
     if (too_long) {
-        (void)report_add(r->report, REASON_too_many_bytes, line, NULL);
+        (void)report_add(r->report, REASON_too_many_bytes, at.line, NULL);
         report_skip(r->report);
     } else {
-        *out = (struct record){
-            .text = r->buffer.at + r->at, .bytes = n, .line = line, .column = column};
+        *out = at;
+        out->text = r->buffer.at + r->at;
+        out->bytes = n;
     }
     advance(r, n);
     return 0;

@@ -14,7 +14,9 @@ enum { RECORD_BYTES_MAX = 64 << 20 };
 struct record {
     char *text; /* may be changed; valid until the next call */
     size_t bytes;
-    int64_t line, column; /* of its first character, from 1 */
+    int64_t line, column; /* of its first character, from 1      */
+    int64_t byte;         /* of its line, from 1                 */
+    int64_t element;      /* of the array, from 1; 0 in a JSONL */
 };
 
 struct records;

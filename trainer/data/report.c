@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_LINES = 5, WHERE_BYTES = 160, LENGTHS = 24, WORST_SHOWN = 6 };
+enum { FIRST_LINES = 5, WHERE_BYTES = 160, LENGTHS = 24 };
 
 struct finding {
     int64_t count;
@@ -238,40 +238,52 @@ bool report_refused(const struct report *r)
     return r->refused;
 }
 
-/* "the JSON is broken (line 37 column 12: ..., 3 times)"; returns the bytes that it takes. */
-static size_t say_finding(char *out, size_t size, enum reason why, const struct finding *f)
+/* "the JSON is broken (line 37, column 12: ..., 3 times)"; returns the bytes that it takes. In brief, what explains is left
+ * out: the place in the line, and what follows a semicolon. */
+static size_t say_finding(char *out, size_t size, enum reason why, const struct finding *f,
+                          bool brief)
 {
-    char times[40] = "";
-    char line[32] = "";
+    const char *message = reasons[why].message;
+    const int length = (int)(brief ? strcspn(message, ";") : strlen(message));
+    const char *where = brief ? "" : f->where;
+    char times[40] = "", line[32] = "";
 
-    if (f->count > 1) {
-        (void)snprintf(times, sizeof times, ", %lld times", (long long)f->count);
-    }
     if (f->lines_count > 0) {
         (void)snprintf(line, sizeof line, "line %lld%s", (long long)f->lines[0],
-                       f->where[0] != '\0' ? ", " : "");
+                       where[0] != '\0' ? ", " : "");
     }
-    const int n = snprintf(out, size, "%s%s%s%s%s%s", reasons[why].message,
-                           line[0] != '\0' || f->where[0] != '\0' ? " (" : "", line, f->where,
-                           times, line[0] != '\0' || f->where[0] != '\0' ? ")" : "");
+    if (f->count > 1) {
+        (void)snprintf(times, sizeof times, "%s%lld times",
+                       line[0] != '\0' || where[0] != '\0' ? ", " : "", (long long)f->count);
+    }
+    const bool nothing = line[0] == '\0' && where[0] == '\0' && times[0] == '\0';
+    const int n = snprintf(out, size, "%.*s%s%s%s%s%s", length, message, nothing ? "" : " (", line,
+                           where, times, nothing ? "" : ")");
     return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+}
+
+/* Whether a finding belongs into the verdict: what is refused; where nothing is, what was skipped. */
+static bool is_named(const struct report *r, const struct finding *f)
+{
+    return f->count > 0 && f->action == (r->refused ? ACTION_REFUSE : ACTION_SKIP);
 }
 
 int report_verdict(const struct report *r, const char *name, enum err_code blame, struct err *err)
 {
     char text[sizeof err->text] = "";
     size_t n = 0;
-    int shown = 0;
+    int named = 0;
 
     if (!r->refused && r->usable > 0) {
         return 0;
     }
-    for (int i = 0; i < REASON_COUNT && shown < WORST_SHOWN; i++) {
-        const struct finding *f = &r->found[i];
-        if (f->count > 0 && f->action != ACTION_ACCEPT &&
-            (f->action == ACTION_REFUSE || !r->refused) && n + 3 < sizeof text) {
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s", shown++ == 0 ? "" : "; ");
-            n += say_finding(text + n, sizeof text - n, (enum reason)i, f);
+    for (int i = 0; i < REASON_COUNT; i++) {
+        named += is_named(r, &r->found[i]) ? 1 : 0;
+    }
+    for (int i = 0; i < REASON_COUNT && n + 3 < sizeof text; i++) {
+        if (is_named(r, &r->found[i])) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", n == 0 ? "" : "; ");
+            n += say_finding(text + n, sizeof text - n, (enum reason)i, &r->found[i], named > 2);
         }
     }
     if (r->refused) {

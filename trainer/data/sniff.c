@@ -60,14 +60,33 @@ static bool mostly_objects(const char *s, size_t n)
     return objects >= 2 && 2 * objects >= lines;
 }
 
+/* Whether the first line is a whole array and the next one begins another: lists of messages, one a line. */
+static bool is_lists(const char *s, size_t n, size_t i)
+{
+    const char *end = i < n ? memchr(s + i, '\n', n - i) : NULL;
+
+    if (end == NULL) {
+        return false;
+    }
+    size_t last = (size_t)(end - s);
+    while (last > i && (s[last] == '\n' || s[last] == '\r' || s[last] == ' ')) {
+        last--;
+    }
+    const size_t next = pass_blanks(s, n, (size_t)(end - s));
+    return s[last] == ']' && next < n && s[next] == '[';
+}
+
 static enum format tell(const char *s, size_t n)
 {
     const size_t i = pass_blanks(s, n, 0);
 
-    if (is_object(s, n, i) || mostly_objects(s, n)) {
+    if (is_object(s, n, i)) {
         return FORMAT_JSONL;
     }
-    return is_array(s, n, i) ? FORMAT_JSON_ARRAY : FORMAT_TEXT;
+    if (is_array(s, n, i)) {
+        return is_lists(s, n, i) ? FORMAT_JSONL : FORMAT_JSON_ARRAY;
+    }
+    return mostly_objects(s, n) ? FORMAT_JSONL : FORMAT_TEXT;
 }
 
 static int look(struct sniffed *out, struct source *s, char *head, const char *name,

@@ -14,7 +14,7 @@ struct sniffed {
 };
 
 /* A file whose first character begins an object, or most of whose first lines do, is JSONL, broken or not; what
- * begins an array of objects is one; all else is a text. Errors: blame (Parquet, UTF-16 ... with the conversion
+ * begins an array of objects is one (or, with an array on each line, JSONL); all else is a text. Errors: blame (Parquet, UTF-16 ... with the conversion
  * in words; empty; damaged), NOT_FOUND, IO, NO_MEMORY. */
 int data_sniff(struct sniffed *out, const char *path, const char *name, enum err_code blame,
                struct err *err);
