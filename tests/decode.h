@@ -15,6 +15,9 @@ static inline void decode_open(struct engine *e, const struct golden *g)
     CHECK(safetensors_folder_open(&folder, g->dir, &err) == 0, "%s", err.text);
     CHECK(state_load_weights(e->model, folder, &err) == 0, "%s", err.text);
     safetensors_folder_close(folder);
+    if (g->arch.lora.r > 0) {
+        CHECK(state_load_adapter(e->model, g->dir, &err) == 0, "%s", err.text);
+    }
 }
 
 /* Logits after `n` further tokens that start at `place` of the first row of the batch. */
@@ -81,6 +84,8 @@ static inline void decode_all(double limit)
         decode_case(golden_cases[i], 1, limit);
         decode_case(golden_cases[i], 7, limit);
     }
+    decode_case("lora_all_linear_r3", 5, limit);
+    decode_case("lora_gpt2_conv1d", 5, limit);
 }
 
 #endif

@@ -16,6 +16,7 @@ static const char usage[] =
     "  --top-k K           only the K most likely tokens (default all)\n"
     "  --top-p P           only the most likely tokens that make up P (default 1)\n"
     "  --seed N            of the choices (default 0)\n"
+    "  --adapter DIR       a PEFT folder for the model\n"
     "  --threads N         default: all cores\n"
     "  --precision f32|bf16\n"
     "  --echo              print the prompt too\n"
@@ -95,6 +96,7 @@ static int read_option(struct choices *c, int option, const char *text, struct e
         c->options.threads = (int)n;
         return 0;
     case 'x': return read_precision(&c->options.type, text, err);
+    case 'a': c->options.adapter = text; return 0;
     case 'e': c->echo = true; return 0;
     case 'S': c->stats = true; return 0;
     default: return FAIL(err, ERR_BAD_REQUEST, "see hone-train generate without arguments");
@@ -111,6 +113,7 @@ static int read_options(struct choices *c, int argc, char **argv, struct err *er
                                             {"seed", required_argument, NULL, 's'},
                                             {"threads", required_argument, NULL, 'T'},
                                             {"precision", required_argument, NULL, 'x'},
+                                            {"adapter", required_argument, NULL, 'a'},
                                             {"echo", no_argument, NULL, 'e'},
                                             {"stats", no_argument, NULL, 'S'},
                                             {NULL, 0, NULL, 0}};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "trainer/commands.h"
+#include "trainer/model_folder.h"
 #include "trainer/serve/server.h"
 
 static const char usage[] =
@@ -15,6 +16,7 @@ static const char usage[] =
     "  --queue N           requests that may wait or run (default 64)\n"
     "  --idle S            leave when nothing was asked for S seconds (default: never)\n"
     "  --with-parent       leave when standard input ends\n"
+    "  --adapter DIR       a PEFT folder for the model\n"
     "  --threads N         default: all cores\n"
     "  --precision f32|bf16\n";
 
@@ -44,6 +46,7 @@ static int read_option(struct choices *c, int option, const char *text, struct e
     case 'c': return read_count("piece", text, 1, 4096, &c->texts.piece, err);
     case 'q': return read_count("queue", text, 1, 4096, &c->server.queue, err);
     case 'i': return read_count("idle", text, 0, 1 << 30, &c->server.idle_seconds, err);
+    case 'a': c->texts.adapter = text; return 0;
     case 'w': c->server.with_parent = true; return 0;
     case 't':
         TRY(read_count("threads", text, 1, 1024, &threads, err));
@@ -63,10 +66,12 @@ static int serve(const char *dir, const struct choices *c, struct err *err)
 {
     struct texts *x = NULL;
     struct prompter *p = NULL;
+    struct model_folder folder;
 
     server_block(); /* before there are threads */
+    TRY(model_folder_find(&folder, dir, c->texts.adapter, NULL, err));
     TRY(texts_open(&x, dir, &c->texts, err));
-    int rc = prompter_open(&p, dir, texts_tokenizer(x), err);
+    int rc = prompter_open(&p, model_folder_tokenizer(&folder), texts_tokenizer(x), err);
     if (rc == 0) {
         rc = server_run(x, p, &c->server, err);
     }
@@ -77,12 +82,17 @@ static int serve(const char *dir, const struct choices *c, struct err *err)
 
 int command_serve(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"socket", required_argument, NULL, 's'},    {"slots", required_argument, NULL, 'n'},
-        {"positions", required_argument, NULL, 'p'}, {"piece", required_argument, NULL, 'c'},
-        {"queue", required_argument, NULL, 'q'},     {"idle", required_argument, NULL, 'i'},
-        {"with-parent", no_argument, NULL, 'w'},     {"threads", required_argument, NULL, 't'},
-        {"precision", required_argument, NULL, 'f'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"socket", required_argument, NULL, 's'},
+                                            {"slots", required_argument, NULL, 'n'},
+                                            {"positions", required_argument, NULL, 'p'},
+                                            {"piece", required_argument, NULL, 'c'},
+                                            {"queue", required_argument, NULL, 'q'},
+                                            {"idle", required_argument, NULL, 'i'},
+                                            {"with-parent", no_argument, NULL, 'w'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"precision", required_argument, NULL, 'f'},
+                                            {"adapter", required_argument, NULL, 'a'},
+                                            {NULL, 0, NULL, 0}};
     struct choices c = {.texts = {.threads = command_threads(),
                                   .type = DTYPE_REAL,
                                   .slots = 4,

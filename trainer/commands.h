@@ -10,6 +10,7 @@ int command_plan(int argc, char **argv);     /* what a request needs            
 int command_check(int argc, char **argv);    /* the report of a training file     */
 int command_generate(int argc, char **argv); /* text from a model folder          */
 int command_serve(int argc, char **argv);    /* a model behind a socket      */
+int command_export(int argc, char **argv);   /* merged or converted models        */
 int command_bench(int argc, char **argv);    /* tokens per second and their ratio */
 
 /* "hone-train: the sentence" to stderr; the exit status of the error. */

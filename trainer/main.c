@@ -19,6 +19,7 @@ static const struct {
     {"tokenize", tokenize_main, "TOKENIZER FILE: token ids of a text, or learn a tokenizer"},
     {"generate", command_generate, "MODELDIR --prompt TEXT: continue a text"},
     {"serve", command_serve, "MODELDIR --socket PATH: texts and chats for other programs"},
+    {"export", command_export, "CHECKPOINT OUTDIR: merge an adapter, or convert a model"},
     {"bench", command_bench, "speed of a training step against this machine's peak"},
 };
 
