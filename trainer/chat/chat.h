@@ -70,7 +70,8 @@ const char *chat_template_end_text(const struct chat_template *c);
 int chat_template_render(const struct chat_template *c, const json_t *messages, const json_t *tools,
                          bool add_generation_prompt, struct rendered *out, struct err *err);
 
-/* The name of built-in template INDEX, from 0; NULL after the last. */
+/* The name and the Jinja text of built-in template INDEX, from 0; NULL after the last. */
 const char *chat_builtin_name(int index);
+const char *chat_builtin_text(int index);
 
 #endif

@@ -38,10 +38,20 @@ static int filter_capitalize(struct jinja *j, const struct jinja_call *c, struct
     return change_case(j, c, JINJA_CAPITAL, out);
 }
 
+static int put_in_case(struct jinja *j, struct jinja_out *o, struct jinja_value text, size_t begin,
+                       size_t end, enum jinja_case to)
+{
+    struct jinja_value part;
+
+    TRY(jinja_cut(j, text, begin, end, &part));
+    TRY(jinja_change_case(j, part, to, &part));
+    return jinja_out_text(j, o, part, false);
+}
+
 /* Unlike str.title, words begin only after blanks, - ( { [ <. */
 static int filter_title(struct jinja *j, const struct jinja_call *c, struct jinja_value *out)
 {
-    struct jinja_value text, word, part;
+    struct jinja_value text;
     struct jinja_out o = {0};
     size_t begin = 0, at = 0;
     uint32_t ch = 0;
@@ -55,9 +65,9 @@ static int filter_title(struct jinja *j, const struct jinja_call *c, struct jinj
                                     : jinja_is_space(ch);
         at += n;
         if (ends || at == t->n) {
-            TRY(jinja_cut(j, text, begin, at, &part));
-            TRY(jinja_change_case(j, part, JINJA_CAPITAL, &word));
-            TRY(jinja_out_text(j, &o, word, false));
+            const size_t first = begin + utf8_get(t->at + begin, &ch);
+            TRY(put_in_case(j, &o, text, begin, first, JINJA_UPPER));
+            TRY(put_in_case(j, &o, text, first, at, JINJA_LOWER));
             begin = at;
         }
     }

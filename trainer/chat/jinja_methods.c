@@ -373,7 +373,9 @@ static int every(struct jinja *j, const struct jinja_call *c, unsigned letters, 
         at += utf8_get(t->at + at, &ch);
         const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)ch);
         const bool is_letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-        holds = (letters && is_letter) || (digits && category == UTF8PROC_CATEGORY_ND);
+        holds = (letters && is_letter) || (digits && category == UTF8PROC_CATEGORY_ND) ||
+                (letters && digits &&
+                 (category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO));
     }
     *out = jinja_bool(holds);
     return 0;

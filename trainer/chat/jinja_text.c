@@ -2,7 +2,6 @@
 #include "trainer/chat/jinja_text.h"
 
 #include <string.h>
-#include <utf8proc.h>
 
 #include "trainer/tokenizer/utf8.h"
 
@@ -298,42 +297,5 @@ int jinja_replace(struct jinja *j, struct jinja_value v, struct jinja_value from
         at = next == SIZE_MAX ? SIZE_MAX : jinja_search(t, from.as.text, next);
     }
     TRY(jinja_out_cut(j, &o, v, done, t->n));
-    return jinja_out_value(j, &o, out);
-}
-
-static bool is_cased(uint32_t c)
-{
-    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
-           category == UTF8PROC_CATEGORY_LT;
-}
-
-static size_t write_case(char *to, uint32_t c, bool upper)
-{
-    if (c == 0xDF && upper) { /* the one common letter whose capital is two */
-        memcpy(to, "SS", 2);
-        return 2;
-    }
-    const utf8proc_int32_t x = (utf8proc_int32_t)c;
-    return utf8_write(to, (uint32_t)(upper ? utf8proc_toupper(x) : utf8proc_tolower(x)));
-}
-
-int jinja_change_case(struct jinja *j, struct jinja_value v, enum jinja_case to,
-                      struct jinja_value *out)
-{
-    const struct jinja_text *t = v.as.text;
-    const struct jinja_tag tag = jinja_text_tag(v);
-    struct jinja_out o = {0};
-    bool in_word = false;
-    char bytes[8];
-    uint32_t c;
-
-    TRY(jinja_step(j, (int64_t)(t->n / 8)));
-    for (size_t at = 0; at < t->n;) {
-        at += utf8_get(t->at + at, &c);
-        const bool upper = to == JINJA_UPPER || (to != JINJA_LOWER && !in_word);
-        in_word = to == JINJA_TITLE ? is_cased(c) : true;
-        TRY(jinja_out_put(j, &o, bytes, write_case(bytes, c, upper), tag));
-    }
     return jinja_out_value(j, &o, out);
 }

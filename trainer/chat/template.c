@@ -26,6 +26,11 @@ const char *chat_builtin_name(int index)
     return index >= 0 && index < BUILTIN_COUNT ? builtins[index].name : NULL;
 }
 
+const char *chat_builtin_text(int index)
+{
+    return index >= 0 && index < BUILTIN_COUNT ? builtins[index].text : NULL;
+}
+
 static const char *builtin_text(const char *name)
 {
     for (int i = 0; i < BUILTIN_COUNT; i++) {
