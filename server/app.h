@@ -17,6 +17,7 @@ struct app {
     struct uploads *uploads;
     struct login_guard *guard;
     struct streams *streams;
+    struct playground *playground;
     struct supervisor *supervisor;
     struct tools *tools;
 };

@@ -11,6 +11,7 @@
 #include "server/pages.h"
 #include "server/send.h"
 #include "server/stream.h"
+#include "server/talk.h"
 #include "server/upload.h"
 
 enum { SWALLOW_MAX = 1 << 20, PEER = INET6_ADDRSTRLEN };
@@ -279,6 +280,26 @@ static int parse_body(struct exchange *x, struct err *err)
     return 0;
 }
 
+static void go_on(void *exchange)
+{
+    struct exchange *x = exchange;
+
+    x->phase = PHASE_DONE;
+    MHD_resume_connection(x->c);
+}
+
+/* What a talk came to. A stream goes on, anything else lets it go. */
+static void settle_talk(struct exchange *x)
+{
+    struct talk *t = x->reply.talk;
+
+    x->rc = talk_settle(t, &x->reply, &x->err);
+    if (x->rc == 0 && x->reply.body != NULL) {
+        x->reply.talk = NULL;
+        talk_end(t);
+    }
+}
+
 /* On a worker's thread: run the handler, then let libmicrohttpd go on. */
 static void work(struct task *task)
 {
@@ -290,12 +311,18 @@ static void work(struct task *task)
         x->reply.status = 200;
         x->rc = x->rq.route->call(&x->rq, &x->reply, &x->err);
     }
-    x->phase = PHASE_DONE;
-    MHD_resume_connection(x->c);
+    if (x->rc == 0 && x->reply.talk != NULL) {
+        talk_wait(x->reply.talk, x->c, go_on, x);
+    } else {
+        go_on(x);
+    }
 }
 
 static enum MHD_Result answer(struct exchange *x, bool close)
 {
+    if (x->rc == 0 && x->reply.talk != NULL) {
+        settle_talk(x);
+    }
     if (x->rc == ERR_INTERNAL || x->rc == ERR_IO || x->rc == ERR_NO_MEMORY) {
         log_line("%s %s", x->id, x->err.text);
     }

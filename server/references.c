@@ -102,6 +102,21 @@ static int find_folder(const struct app *app, const struct identity *who, const 
                         : FAIL(err, ERR_NOT_FOUND, "\"%.200s\" has a path that is not UTF-8", text);
 }
 
+int references_model(const struct app *app, const struct identity *who, const char *name,
+                     char path[ROOT_PATH], struct err *err)
+{
+    json_t *found = NULL;
+    const int rc = find_folder(app, who, name, "config.json", &found, err);
+
+    if (rc == 0) {
+        (void)snprintf(path, ROOT_PATH, "%s", json_string_value(json_object_get(found, "path")));
+    } else {
+        err_about(err, "model");
+    }
+    json_decref(found);
+    return rc;
+}
+
 static int find_file(const struct app *app, const struct identity *who, const char *text,
                      json_t **out, struct err *err)
 {

@@ -11,12 +11,17 @@
 
 #include "server/app.h"
 #include "server/auth.h"
+#include "server/roots.h"
 #include "trainer/protocol.h"
 #include "trainer/spec.h"
 
 /* Errors, each with the field as param: BAD_TRAINING_FILE, BAD_VALIDATION_FILE, NO_MODEL, BAD_SPEC. */
 int references_find(const struct app *app, const struct identity *who, const struct spec *spec,
                     json_t **out, struct err *err);
+
+/* The folder of a model that is to answer: root:path, JOB or JOB:STEP. Errors: NOT_FOUND (param model). */
+int references_model(const struct app *app, const struct identity *who, const char *name,
+                     char path[ROOT_PATH], struct err *err);
 
 /* Enter them into the plan of an attempt. Errors: BAD_TRAINING_FILE, BAD_VALIDATION_FILE when a file is
  * not what it was at submit. */

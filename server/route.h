@@ -16,6 +16,7 @@ enum { ROUTE_PARAMS = 3, BODY_MAX = 1 << 20, REPLY_HEADERS = 12 };
 
 struct upload;
 struct stream;
+struct talk;
 
 /* All borrowed until the reply is sent. */
 struct request {
@@ -40,7 +41,7 @@ struct reply_header {
     char value[256];
 };
 
-/* One of body, text, fd and stream at most. All owned by the reply. */
+/* One of body, text, fd, stream and talk at most. All owned by the reply. */
 struct reply {
     int status; /* 200 unless the handler says otherwise */
     json_t *body;
@@ -50,6 +51,7 @@ struct reply {
     int fd;                /* -1 for none; send file_size bytes from file_offset on */
     int64_t file_offset, file_size;
     struct stream *stream;
+    struct talk *talk; /* the answer comes later: talk.h */
     int header_count;
     struct reply_header headers[REPLY_HEADERS];
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "server/stream.h"
+#include "server/talk.h"
 
 enum { FILE_BLOCK = 64 << 10, STREAM_BLOCK = 16 << 10 };
 
@@ -105,6 +106,12 @@ static struct MHD_Response *make_response(struct reply *rp, bool tls)
         rp->stream = r == NULL ? rp->stream : NULL;
         return r;
     }
+    if (rp->talk != NULL) {
+        struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK,
+                                                                   talk_read, rp->talk, talk_end);
+        rp->talk = r == NULL ? rp->talk : NULL;
+        return r;
+    }
     return rp->fd >= 0 ? make_file_response(rp, tls) : make_text_response(rp);
 }
 
@@ -160,6 +167,10 @@ void reply_fini(struct reply *rp)
     if (rp->stream != NULL) {
         stream_end(rp->stream);
     }
+    if (rp->talk != NULL) {
+        talk_end(rp->talk);
+    }
+    rp->talk = NULL;
     rp->body = NULL;
     rp->text = NULL;
     rp->text_size = 0;

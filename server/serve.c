@@ -6,6 +6,7 @@
  *    workers          run handlers (workers.c)
  *    store            the only writer of the database (store.c)
  *    supervisor       starts and watches runs (supervise.c)
+ *    playground       starts models and asks them (playground.c)
  *    pulse            wakes event streams (stream.c)
  *    deadlines        ends slow connections (line.c)
  */
@@ -28,6 +29,7 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/pages.h"
+#include "server/playground.h"
 #include "server/roots.h"
 #include "server/stream.h"
 #include "server/submit.h"
@@ -104,6 +106,7 @@ static int open_parts(struct server *v, struct settings *s, struct err *err)
     TRY(workers_open(&v->workers, (int)s->workers, err));
     TRY(streams_open(&app->streams, app->store, v->workers, (int)s->max_streams, err));
     store_listen(app->store, streams_publish, app->streams);
+    TRY(playground_open(&app->playground, app, err));
     TRY(http_open(&v->http, app, v->workers, err)); /* before runs: a taken port starts nothing */
     TRY(supervisor_open(&app->supervisor, app, err));
     return 0;
@@ -133,12 +136,14 @@ static void close_parts(struct server *v)
     if (v->http != NULL) {
         http_quiesce(v->http);
         streams_shut(app->streams);
+        playground_shut(app->playground);
         http_drain(v->http, DRAIN_MS);
         tools_stop(app->tools);
         workers_stop(v->workers);
         http_close(v->http);
     }
     supervisor_close(app->supervisor);
+    playground_close(app->playground);
     workers_close(v->workers);
     if (app->store != NULL) {
         store_listen(app->store, NULL, NULL);

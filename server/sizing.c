@@ -49,8 +49,7 @@ static const struct change changes[] = {
     {"precision", "bf16", set_bf16, is_f32},
 };
 
-/* Bytes of the machine that jobs may use. */
-static uint64_t machine_bytes(void)
+uint64_t sizing_machine(void)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
 
@@ -146,7 +145,7 @@ static int measure(struct plan *out, struct arch *a, const struct spec *spec,
 int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,
                  struct sizing *out, struct err *err)
 {
-    const uint64_t room = machine_bytes();
+    const uint64_t room = sizing_machine();
     struct arch a;
     struct plan p;
 
@@ -159,7 +158,7 @@ int sizing_check(const struct app *app, const struct spec *spec, const json_t *r
 int sizing_plan(const struct app *app, const struct spec *spec, const json_t *references,
                 json_t **out, struct err *err)
 {
-    const uint64_t room = machine_bytes();
+    const uint64_t room = sizing_machine();
     struct arch a;
     struct plan p;
 
@@ -175,5 +174,25 @@ int sizing_plan(const struct app *app, const struct spec *spec, const json_t *re
         return FAIL(err, ERR_NO_MEMORY, "no memory for a plan");
     }
     json_decref(extra);
+    return 0;
+}
+
+int sizing_serve(const struct settings *s, const char *dir, int64_t *bytes, struct err *err)
+{
+    const uint64_t room = sizing_machine();
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const struct serve_sizes sizes = {.slots = s->serve_slots,
+                                      .positions = s->serve_positions,
+                                      .piece = SERVE_PIECE,
+                                      .bf16 = s->serve_bf16};
+    struct plan p;
+
+    TRY(plan_serve_folder(&p, dir, &sizes, cores > 0 ? (int)cores : 1, err));
+    *bytes = (int64_t)p.total;
+    if (room != 0 && p.total > room) {
+        return FAIL_PARAM(err, ERR_DOES_NOT_FIT, "model",
+                          "the model needs %.2f GiB to be served and the machine has %.2f GiB",
+                          (double)p.total / 0x1p30, (double)room / 0x1p30);
+    }
     return 0;
 }

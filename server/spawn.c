@@ -38,9 +38,9 @@ static bool is_kept(const char *variable)
     return false;
 }
 
-/* Standard input from /dev/null, all descriptors from 3 on closed, a session of its own, signals as at login; standard
+/* Standard input from `input`, or /dev/null when it is -1; all descriptors from 3 on closed, a session of its own, signals as at login; standard
  * output and errors are up to the caller, who acts before. */
-static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *files)
+static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *files, int input)
 {
     sigset_t none, all;
 
@@ -50,7 +50,10 @@ static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *fil
                                                       POSIX_SPAWN_SETSIGDEF);
     rc = rc != 0 ? rc : posix_spawnattr_setsigmask(attributes, &none);
     rc = rc != 0 ? rc : posix_spawnattr_setsigdefault(attributes, &all);
-    rc = rc != 0 ? rc : posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+    if (rc == 0) {
+        rc = input < 0 ? posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0)
+                       : posix_spawn_file_actions_adddup2(files, input, 0);
+    }
     return rc != 0 ? rc : posix_spawn_file_actions_addclosefrom_np(files, 3);
 }
 
@@ -71,15 +74,15 @@ static void set_environment(char *out[KEPT_MAX + 2], char *more)
 }
 
 /* Start the program with the descriptors that `files` say. */
-static int start(pid_t *pid, char *const arguments[], char *more, posix_spawn_file_actions_t *files,
-                 struct err *err)
+static int start(pid_t *pid, char *const arguments[], char *more, int input,
+                 posix_spawn_file_actions_t *files, struct err *err)
 {
     char *environment[KEPT_MAX + 2];
     posix_spawnattr_t attributes;
 
     set_environment(environment, more);
     posix_spawnattr_init(&attributes);
-    int rc = set_up(&attributes, files);
+    int rc = set_up(&attributes, files, input);
     if (rc == 0) {
         rc = posix_spawn(pid, arguments[0], files, &attributes, arguments, environment);
     }
@@ -105,7 +108,7 @@ int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err 
     int rc = posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     rc = rc != 0 ? rc : posix_spawn_file_actions_adddup2(&files, 1, 2);
     rc = rc != 0 ? FAIL(err, ERR_NO_MEMORY, "no memory to start the trainer")
-                 : start(pid, arguments, mark, &files, err);
+                 : start(pid, arguments, mark, -1, &files, err);
     posix_spawn_file_actions_destroy(&files);
     return rc;
 }
@@ -118,7 +121,20 @@ int spawn_tool(pid_t *pid, char *const arguments[], int output, struct err *err)
     int rc = posix_spawn_file_actions_adddup2(&files, output, 1);
     rc = rc != 0 ? rc : posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     rc = rc != 0 ? FAIL(err, ERR_NO_MEMORY, "no memory to start the trainer")
-                 : start(pid, arguments, NULL, &files, err);
+                 : start(pid, arguments, NULL, -1, &files, err);
+    posix_spawn_file_actions_destroy(&files);
+    return rc;
+}
+
+int spawn_model(pid_t *pid, char *const arguments[], int input, const char *log, struct err *err)
+{
+    posix_spawn_file_actions_t files;
+
+    posix_spawn_file_actions_init(&files);
+    int rc = posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    rc = rc != 0 ? rc : posix_spawn_file_actions_adddup2(&files, 1, 2);
+    rc = rc != 0 ? FAIL(err, ERR_NO_MEMORY, "no memory to start the trainer")
+                 : start(pid, arguments, NULL, input, &files, err);
     posix_spawn_file_actions_destroy(&files);
     return rc;
 }

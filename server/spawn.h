@@ -1,4 +1,4 @@
-/* spawn.h - starts the launcher of a job, or a program whose output is read. */
+/* spawn.h - starts the launcher of a job, the process of a model, or a program whose output is read. */
 #ifndef SERVER_SPAWN_H
 #define SERVER_SPAWN_H
 
@@ -14,5 +14,9 @@ int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err 
 /* Run arguments[0] likewise, but for its output, which goes to the descriptor `output`, and its errors, which are dropped.
  * The list ends with NULL. Errors: NOT_FOUND, NO_MEMORY. */
 int spawn_tool(pid_t *pid, char *const arguments[], int output, struct err *err);
+
+/* Run arguments[0] likewise, with standard input from the descriptor `input`, and both outputs appended to the file `log`.
+ * Errors: NOT_FOUND, NO_MEMORY. */
+int spawn_model(pid_t *pid, char *const arguments[], int input, const char *log, struct err *err);
 
 #endif

@@ -18,6 +18,7 @@
 #include "server/ingest.h"
 #include "server/log.h"
 #include "server/outcome.h"
+#include "server/playground.h"
 #include "server/references.h"
 #include "server/spawn.h"
 #include "trainer/base/io.h"
@@ -439,6 +440,25 @@ static void start_next(struct supervisor *s)
     }
 }
 
+static int find_queued(sqlite3 *db, void *argument, struct err *err)
+{
+    struct job_ref first;
+
+    return job_first(db, JOB_QUEUED, &first, argument, err);
+}
+
+/* Models that answer leave before a job begins. */
+static bool has_room(struct supervisor *s)
+{
+    struct err err = {0};
+    bool wanted = s->count > 0;
+
+    if (!wanted && store_read(s->app->store, find_queued, &wanted, &err) != 0) {
+        log_line("queue: %s", err.text);
+    }
+    return playground_make_room(s->app->playground, wanted) && s->count == 0 && wanted;
+}
+
 static void look_around(struct supervisor *s)
 {
     struct found *f = malloc(sizeof *f);
@@ -454,7 +474,7 @@ static void look_around(struct supervisor *s)
     for (int i = s->count - 1; i >= 0; i--) { /* backwards: a finished one leaves its place */
         look_at(s, &s->live[i]);
     }
-    if (s->count == 0) {
+    if (has_room(s)) {
         start_next(s);
     }
 }

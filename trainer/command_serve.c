@@ -5,6 +5,7 @@
 
 #include "trainer/commands.h"
 #include "trainer/model_folder.h"
+#include "trainer/plan.h"
 #include "trainer/serve/server.h"
 
 static const char usage[] =
@@ -15,6 +16,7 @@ static const char usage[] =
     "  --piece N           tokens of a prompt that enter at a time (default 64)\n"
     "  --queue N           requests that may wait or run (default 64)\n"
     "  --idle S            leave when nothing was asked for S seconds (default: never)\n"
+    "  --patience S        let go of a client that does not read for S seconds (default 60)\n"
     "  --with-parent       leave when standard input ends\n"
     "  --adapter DIR       a PEFT folder for the model\n"
     "  --threads N         default: all cores\n"
@@ -47,6 +49,7 @@ static int read_option(struct choices *c, int option, const char *text, struct e
     case 'q': return read_count("queue", text, 1, 4096, &c->server.queue, err);
     case 'i': return read_count("idle", text, 0, 1 << 30, &c->server.idle_seconds, err);
     case 'a': c->texts.adapter = text; return 0;
+    case 'd': return read_count("patience", text, 1, 86400, &c->server.patience_seconds, err);
     case 'w': c->server.with_parent = true; return 0;
     case 't':
         TRY(read_count("threads", text, 1, 1024, &threads, err));
@@ -82,23 +85,19 @@ static int serve(const char *dir, const struct choices *c, struct err *err)
 
 int command_serve(int argc, char **argv)
 {
-    static const struct option options[] = {{"socket", required_argument, NULL, 's'},
-                                            {"slots", required_argument, NULL, 'n'},
-                                            {"positions", required_argument, NULL, 'p'},
-                                            {"piece", required_argument, NULL, 'c'},
-                                            {"queue", required_argument, NULL, 'q'},
-                                            {"idle", required_argument, NULL, 'i'},
-                                            {"with-parent", no_argument, NULL, 'w'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"precision", required_argument, NULL, 'f'},
-                                            {"adapter", required_argument, NULL, 'a'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"socket", required_argument, NULL, 's'},    {"slots", required_argument, NULL, 'n'},
+        {"positions", required_argument, NULL, 'p'}, {"piece", required_argument, NULL, 'c'},
+        {"queue", required_argument, NULL, 'q'},     {"idle", required_argument, NULL, 'i'},
+        {"patience", required_argument, NULL, 'd'},  {"with-parent", no_argument, NULL, 'w'},
+        {"threads", required_argument, NULL, 't'},   {"precision", required_argument, NULL, 'f'},
+        {"adapter", required_argument, NULL, 'a'},   {NULL, 0, NULL, 0}};
     struct choices c = {.texts = {.threads = command_threads(),
                                   .type = DTYPE_REAL,
                                   .slots = 4,
-                                  .piece = 64,
+                                  .piece = SERVE_PIECE,
                                   .isa = ""},
-                        .server = {.queue = 64}};
+                        .server = {.queue = 64, .patience_seconds = 60}};
     struct err err = {0};
 
     for (int o = getopt_long(argc, argv, "", options, NULL); o != -1;

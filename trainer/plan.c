@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/real.h"
 #include "trainer/data/data.h"
 #include "trainer/lora.h"
 #include "trainer/model.h"
+#include "trainer/model_folder.h"
 #include "trainer/trained.h"
 
 enum { SEQUENCE_PRESET = 1024 };
@@ -75,6 +77,46 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
     }
     out->total = out->arenas + out->reader + out->constants;
     return 0;
+}
+
+struct dims plan_serve_dims(const struct arch *a, const struct serve_sizes *s, int threads)
+{
+    const int64_t positions = s->positions < a->positions ? s->positions : a->positions;
+    const int64_t sizes[3] = {s->slots, positions, s->slots + s->piece};
+
+    return dims_serving(a, s->bf16 ? DTYPE_BF16 : DTYPE_REAL, sizes, threads);
+}
+
+int plan_serve(struct plan *out, const struct arch *a, const struct serve_sizes *s, int threads,
+               struct err *err)
+{
+    const struct dims d = plan_serve_dims(a, s, threads);
+    struct layout lo = {0};
+    struct model *m = NULL;
+
+    TRY(model_new(&m, &d, err));
+    model_plan(m, &lo);
+    model_free(m);
+    *out = (struct plan){.arenas = layout_bytes(&lo),
+                         .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
+                         .parameters = params_count(a),
+                         .fingerprint = lo.fingerprint};
+    for (int i = 0; i < LIFE_COUNT; i++) {
+        out->region[i] = lo.region[i].peak;
+    }
+    out->total = out->arenas + out->constants;
+    return 0;
+}
+
+int plan_serve_folder(struct plan *out, const char *dir, const struct serve_sizes *s, int threads,
+                      struct err *err)
+{
+    struct model_folder folder;
+    struct arch a;
+
+    TRY(model_folder_find(&folder, dir, NULL, NULL, err));
+    TRY(model_folder_arch(&a, &folder, err));
+    return plan_serve(out, &a, s, threads, err);
 }
 
 /* The region that has most bytes; LIFE_COUNT: the constants. */

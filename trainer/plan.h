@@ -49,6 +49,22 @@ struct plan {
 int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int threads,
               struct err *err);
 
+/* What serving a model takes (trainer/serve/texts.h, which runs the same plan). */
+enum { SERVE_PIECE = 64 }; /* rows of prompts in a step, unless told otherwise */
+
+struct serve_sizes {
+    int64_t slots, positions, piece; /* positions: as far as the model allows */
+    bool bf16;
+};
+
+/* The sizes that are served with, and what they take. Errors: NO_MEMORY. */
+struct dims plan_serve_dims(const struct arch *a, const struct serve_sizes *s, int threads);
+/* Of the model, or the adapter that names its base, in a folder. Errors: those of model_folder_find, NO_MODEL. */
+int plan_serve_folder(struct plan *out, const char *dir, const struct serve_sizes *s, int threads,
+                      struct err *err);
+int plan_serve(struct plan *out, const struct arch *a, const struct serve_sizes *s, int threads,
+               struct err *err);
+
 /* The largest term, in words: "optimizer", "constants". */
 const char *plan_largest(const struct plan *p);
 size_t plan_largest_bytes(const struct plan *p);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "trainer/base/clock.h"
 #include "trainer/serve/reply.h"
 
 enum { READ_BYTES = 64 << 10 };
@@ -46,6 +47,7 @@ int client_open(struct client **out, int fd, struct prompter *p, struct err *err
     c->listener = (struct listener){.put = put, .fail = fail, .may_go = may_go};
     c->prompter = p;
     c->fd = fd;
+    c->moved = clock_seconds();
     *out = c;
     return 0;
 }
@@ -136,6 +138,7 @@ void client_write(struct client *c)
         const ssize_t n = send(c->fd, c->out + c->out_sent, c->out_bytes - c->out_sent,
                                MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0) {
+            c->moved = clock_seconds();
             c->out_sent += (size_t)n;
         } else if (errno != EINTR) {
             c->gone = errno != EAGAIN;

@@ -15,8 +15,9 @@ struct client {
     int fd;
     char *in, *out; /* owned: what came, what has to go */
     size_t in_bytes, in_room, out_bytes, out_sent, out_room;
-    bool ended; /* says no more                    */
-    bool gone;  /* closed, or nothing can be said to it any more */
+    double moved; /* when bytes last went out, in seconds */
+    bool ended;   /* says no more                    */
+    bool gone;    /* closed, or nothing can be said to it any more */
 };
 
 /* Takes fd over, non-blocking. Errors: NO_MEMORY. */

@@ -200,10 +200,13 @@ static void take_lines(struct server *s, struct client *c)
 /* Let go of clients that are gone, or have said and heard all. */
 static void sweep_clients(struct server *s)
 {
+    const double now = clock_seconds();
+
     for (int i = s->count - 1; i >= 0; i--) {
         struct client *c = s->clients[i];
         const bool idle = c->ended && c->out_bytes == 0 && !texts_has(s->texts, &c->listener, NULL);
-        if (c->gone || idle) {
+        const bool deaf = client_waits(c) && now - c->moved > (double)s->o->patience_seconds;
+        if (c->gone || idle || deaf) {
             (void)texts_cancel(s->texts, &c->listener, NULL);
             client_close(c);
             s->clients[i] = s->clients[--s->count];

@@ -6,6 +6,7 @@
 
 #include "kernels/check.h"
 #include "trainer/model_folder.h"
+#include "trainer/plan.h"
 #include "trainer/serve/slot.h"
 #include "trainer/step.h"
 
@@ -54,9 +55,11 @@ static int open_all(struct texts *x, const char *dir, const struct texts_options
     if (positions == 0) {
         positions = x->arch.positions < POSITIONS_PRESET ? x->arch.positions : POSITIONS_PRESET;
     }
-    positions = positions > x->arch.positions ? x->arch.positions : positions;
-    const int64_t sizes[3] = {o->slots, positions, o->slots + o->piece};
-    const struct dims d = dims_serving(&x->arch, o->type, sizes, o->threads);
+    const struct serve_sizes sizes = {.slots = o->slots,
+                                      .positions = positions,
+                                      .piece = o->piece,
+                                      .bf16 = o->type == DTYPE_BF16};
+    const struct dims d = plan_serve_dims(&x->arch, &sizes, o->threads);
     TRY(tokenizer_open(&x->tokenizer, model_folder_tokenizer(&folder), err));
     TRY(sampler_new(&x->sampler, x->arch.V, err));
     TRY(open_slots(x, &d, err));

@@ -1,0 +1,464 @@
+// serve.test.mjs - models answer: the unmodified openai client against honed and the real hone-train.
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { cp, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+import { ROOT } from '../lib/defs.mjs';
+import { startHoned } from '../lib/honed.mjs';
+import { makeModel } from '../lib/model.mjs';
+
+const TRAINER = resolve(ROOT, process.env.HONE_BUILD || 'build/release', 'hone-train');
+const STORIES = join(ROOT, '../shared/data/models/stories260K');
+const run = promisify(execFile);
+
+let OpenAI = null;
+let honed = null;
+let client = null;
+let folder = null;
+
+before(async () => {
+  ({ default: OpenAI } = await import('openai'));
+  folder = await mkdtemp(join(tmpdir(), 'hone-serve-'));
+  await makeModel(join(folder, 'models/one'));
+  await makeModel(join(folder, 'models/two'), { seed: 2 });
+  await makeModel(join(folder, 'models/three'), { seed: 3 });
+  await makeModel(join(folder, 'models/broken'));
+  await writeFile(join(folder, 'models/broken/model.safetensors'), 'no tensors');
+  if (existsSync(STORIES)) {
+    await cp(STORIES, join(folder, 'models/stories'), { recursive: true });
+  }
+  honed = await startHoned({
+    trainer: TRAINER,
+    args: ['--model-root', `m=${join(folder, 'models')}`, '--serve-grace-s', '1', '--threads', '2'],
+  });
+  client = new OpenAI({ apiKey: honed.token, baseURL: `${honed.url}/v1`, maxRetries: 0 });
+});
+
+after(async () => {
+  await honed?.stop();
+  if (folder) {
+    await rm(folder, { recursive: true });
+  }
+});
+
+const base = { model: 'm:one', prompt: 'Hello', max_tokens: 12, seed: 7 };
+
+async function refused(promise, status, param, pattern = /./) {
+  await assert.rejects(promise, (error) => {
+    assert.equal(error.status, status, error.message);
+    assert.equal(error.param, param);
+    assert.match(error.message, pattern);
+    return true;
+  });
+}
+
+// Processes of models: [{pid, folder}].
+async function processes() {
+  const { stdout } = await run('ps', ['-eo', 'pid,args']);
+  return stdout
+    .split('\n')
+    .map((line) => line.trim().match(/^(\d+) (\S+) serve (\S+) --socket (\S+)/))
+    .filter((m) => m && m[4].startsWith(honed.folder))
+    .map((m) => ({ pid: Number(m[1]), model: m[3].split('/').at(-1) }));
+}
+
+async function until(what, condition, ms = 10000) {
+  const end = Date.now() + ms;
+  while (!(await condition())) {
+    if (Date.now() > end) {
+      throw new Error(`in vain waited until ${what}`);
+    }
+    await new Promise((done) => setTimeout(done, 30));
+  }
+}
+
+async function collect(stream) {
+  const chunks = [];
+  for await (const chunk of stream) {
+    chunks.push(chunk);
+  }
+  return chunks;
+}
+
+test('a completion has the shape of its kind, and counts', async () => {
+  const answer = await client.completions.create(base);
+  assert.match(answer.id, /^cmpl-/);
+  assert.equal(answer.object, 'text_completion');
+  assert.equal(answer.model, 'm:one');
+  assert.ok(Math.abs(answer.created - Date.now() / 1000) < 60);
+  assert.equal(answer.choices.length, 1);
+  assert.equal(answer.choices[0].index, 0);
+  assert.equal(answer.choices[0].logprobs, null);
+  assert.ok(['stop', 'length'].includes(answer.choices[0].finish_reason));
+  assert.equal(answer.usage.prompt_tokens, 5);
+  assert.ok(answer.usage.completion_tokens <= 12);
+  assert.equal(answer.usage.total_tokens, 5 + answer.usage.completion_tokens);
+  const preset = await client.completions.create({ model: 'm:one', prompt: 'x', ignore_eos: true });
+  assert.equal(preset.usage.completion_tokens, 16);
+});
+
+test('a seed decides; streamed it is the same text', async () => {
+  const ask = { ...base, max_tokens: 60, temperature: 1.2, ignore_eos: true };
+  const [one, two, other] = await Promise.all([
+    client.completions.create(ask),
+    client.completions.create(ask),
+    client.completions.create({ ...ask, seed: 8 }),
+  ]);
+  assert.equal(one.choices[0].text, two.choices[0].text);
+  assert.notEqual(one.choices[0].text, other.choices[0].text);
+  const chunks = await collect(
+    await client.completions.create({ ...ask, stream: true, stream_options: { include_usage: true } }),
+  );
+  assert.equal(chunks.map((c) => c.choices[0]?.text ?? '').join(''), one.choices[0].text);
+  assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
+  assert.deepEqual(chunks.at(-1).choices, []);
+  assert.deepEqual(chunks.at(-1).usage, one.usage);
+  assert.equal(chunks.at(-2).choices[0].finish_reason, 'length');
+  assert.ok(chunks.length > 10);
+});
+
+test('several prompts and choices keep their places', async () => {
+  const ask = { ...base, prompt: ['Hello', 'World'], n: 2, temperature: 1 };
+  const all = await client.completions.create(ask);
+  assert.deepEqual(
+    all.choices.map((c) => c.index),
+    [0, 1, 2, 3],
+  );
+  const hello = await client.completions.create(base);
+  const world = await client.completions.create({ ...base, prompt: 'World' });
+  assert.equal(all.choices[0].text, hello.choices[0].text);
+  assert.equal(all.choices[2].text, world.choices[0].text);
+  assert.equal(all.usage.prompt_tokens, 10);
+  const ids = await client.completions.create({
+    ...base,
+    prompt: [...'Hello'].map((c) => c.charCodeAt(0) + 4),
+  });
+  assert.equal(ids.choices[0].text, hello.choices[0].text);
+});
+
+test('a stop string ends the text before itself', async () => {
+  const ask = { ...base, max_tokens: 80, temperature: 1, ignore_eos: true };
+  const whole = (await client.completions.create(ask)).choices[0].text;
+  const at = whole.search(/[!-~]{2}/);
+  const stop = whole.slice(at, at + 2);
+  const cut = await client.completions.create({ ...ask, stop: ['never', stop] });
+  assert.equal(cut.choices[0].text, whole.slice(0, whole.indexOf(stop)));
+  assert.equal(cut.choices[0].finish_reason, 'stop');
+  const chunks = await collect(await client.completions.create({ ...ask, stop, stream: true }));
+  assert.equal(chunks.map((c) => c.choices[0].text).join(''), cut.choices[0].text);
+});
+
+test('probabilities and the echo of a prompt', async () => {
+  const answer = await client.completions.create({
+    ...base,
+    temperature: 0,
+    echo: true,
+    logprobs: 3,
+    max_tokens: 4,
+  });
+  const { tokens, token_logprobs, top_logprobs, text_offset } = answer.choices[0].logprobs;
+  assert.ok(answer.choices[0].text.startsWith('Hello'));
+  assert.deepEqual(tokens.slice(0, 5), [...'Hello']);
+  assert.deepEqual(text_offset.slice(0, 6), [0, 1, 2, 3, 4, 5]);
+  assert.equal(token_logprobs[0], null);
+  assert.equal(top_logprobs[0], null);
+  for (let i = 5; i < tokens.length; i += 1) {
+    assert.ok(token_logprobs[i] <= 0);
+    assert.ok(token_logprobs[i] >= Math.max(...Object.values(top_logprobs[i])) - 1e-9);
+  }
+});
+
+test('what is wrong is refused by name, and nothing is loaded for it', async () => {
+  const create = (body) => client.completions.create({ ...base, ...body });
+  await refused(create({ model: 'm:none' }), 404, 'model');
+  await refused(create({ model: 'job-abcdefghijklmn' }), 404, 'model');
+  await refused(create({ model: '../../etc' }), 404, 'model');
+  await refused(create({ model: 5 }), 400, 'model');
+  await refused(create({ prompt: 5 }), 400, 'prompt');
+  await refused(create({ prompt: [] }), 400, 'prompt');
+  await refused(create({ prompt: [1, 'a'] }), 400, 'prompt');
+  await refused(create({ prompt: [-1] }), 400, 'prompt');
+  await refused(create({ prompt: [99999] }), 400, 'prompt', /260/);
+  await refused(create({ prompt: Array(17).fill('a') }), 400, 'prompt', /16/);
+  await refused(create({ temperature: 'hot' }), 400, 'temperature');
+  await refused(create({ temperature: 3 }), 400, 'temperature');
+  await refused(create({ top_p: -1 }), 400, 'top_p');
+  await refused(create({ n: 1000 }), 400, 'n');
+  await refused(create({ max_tokens: -1 }), 400, 'max_tokens');
+  await refused(create({ stop: ['a', 'b', 'c', 'd', 'e'] }), 400, 'stop');
+  await refused(create({ stop: '' }), 400, 'stop');
+  await refused(create({ stop: [3] }), 400, 'stop');
+  await refused(create({ logprobs: 21 }), 400, 'logprobs');
+  await refused(create({ logit_bias: { x: 1 } }), 400, 'logit_bias');
+  await refused(create({ logit_bias: { 999: 1 } }), 400, 'logit_bias');
+  await refused(create({ seed: 1.5 }), 400, 'seed');
+  await refused(create({ stream: 'yes' }), 400, 'stream');
+  await refused(create({ stream_options: {} }), 400, 'stream_options');
+  await refused(create({ best_of: 3 }), 400, 'best_of');
+  await refused(create({ suffix: 'x' }), 400, 'suffix');
+  await refused(create({ max_token: 5 }), 400, 'max_token');
+  await refused(create({ prompt: 'x'.repeat(300) }), 400, 'prompt', /300.*256/);
+  await refused(create({ max_tokens: 300 }), 400, 'prompt', /256/);
+  await refused(create({ prompt: 'x'.repeat(300), stream: true }), 400, 'prompt', /256/);
+  await refused(create({ model: 'm:broken' }), 422, 'model');
+  const empty = await client.completions.create({ ...base, user: 'me', best_of: 1, seed: null });
+  assert.equal(empty.object, 'text_completion');
+});
+
+test('several clients stream from two models at once', async () => {
+  const names = ['m:one', 'm:two', 'm:one', 'm:two', 'm:one', 'm:two'];
+  const asks = names.map((model, i) => ({ ...base, model, max_tokens: 40 + i, seed: i, ignore_eos: true }));
+  const alone = [];
+  for (const ask of asks) {
+    alone.push((await client.completions.create(ask)).choices[0].text);
+  }
+  const together = await Promise.all(
+    asks.map(async (ask) =>
+      (await collect(await client.completions.create({ ...ask, stream: true })))
+        .map((c) => c.choices[0].text)
+        .join(''),
+    ),
+  );
+  assert.deepEqual(together, alone);
+  assert.deepEqual((await processes()).map((p) => p.model).sort(), ['one', 'two']);
+});
+
+test('a third model takes the place of one that nobody asks', async () => {
+  const answer = await client.completions.create({ ...base, model: 'm:three' });
+  assert.equal(answer.model, 'm:three');
+  const models = (await processes()).map((p) => p.model);
+  assert.ok(models.includes('three') && models.length <= 2, models.join());
+});
+
+test('another user cannot ask a checkpoint that is not his', async () => {
+  const { token } = await honed.call('POST', '/v1/users', { name: 'eve', role: 'member' });
+  const eve = new OpenAI({ apiKey: token, baseURL: `${honed.url}/v1`, maxRetries: 0 });
+  await refused(eve.completions.create({ ...base, model: 'job-abcdefghijklmn:3' }), 404, 'model');
+  assert.equal((await eve.completions.create(base)).object, 'text_completion');
+  await assert.rejects(
+    new OpenAI({ apiKey: 'x', baseURL: `${honed.url}/v1`, maxRetries: 0 }).completions.create(base),
+    OpenAI.AuthenticationError,
+  );
+});
+
+// A text that goes on for long: the model has 256 positions, so it is asked for all choices at once.
+const long = { ...base, prompt: Array(16).fill('a'), n: 16, max_tokens: 250, ignore_eos: true };
+
+test('a client that goes away ends its request', async () => {
+  await client.completions.create(base);
+  const abort = new AbortController();
+  const stream = await client.completions.create({ ...long, stream: true }, { signal: abort.signal });
+  for await (const chunk of stream) {
+    assert.ok(chunk.choices);
+    break;
+  }
+  abort.abort();
+  const gone = new AbortController();
+  const whole = client.completions.create(long, { signal: gone.signal });
+  setTimeout(() => gone.abort(), 50);
+  await assert.rejects(whole);
+  // 16 x 16 texts of 250 tokens would keep all slots for long
+  const start = Date.now();
+  await client.completions.create({ ...base, max_tokens: 2 });
+  assert.ok(Date.now() - start < 2500, `${Date.now() - start} ms`);
+});
+
+test('a process that is killed fails its request clearly, and the next starts anew', async () => {
+  await client.completions.create(base);
+  const [before] = (await processes()).filter((p) => p.model === 'one');
+  const whole = client.completions.create(long);
+  const stream = await client.completions.create({ ...long, stream: true });
+  setTimeout(() => process.kill(before.pid, 'SIGKILL'), 100);
+  await refused(whole, 503, null, /signal 9|broke off/);
+  await assert.rejects(collect(stream), (error) => /signal 9|broke off/.test(error.message));
+  const answer = await client.completions.create(base);
+  assert.equal(answer.object, 'text_completion');
+  const [after] = (await processes()).filter((p) => p.model === 'one');
+  assert.notEqual(after.pid, before.pid);
+});
+
+test('models leave when a job needs the machine', async () => {
+  const busy = client.completions.create(long).catch((error) => error);
+  await until('it answers', async () => (await processes()).length > 0);
+  const file = await honed.upload('a.txt', 'the small cat sees a red bird and runs.\n'.repeat(3000));
+  const job = await honed.call('POST', '/v1/jobs', {
+    training_file: file.id,
+    config: {
+      model_type: 'llama',
+      hidden_size: 32,
+      intermediate_size: 64,
+      num_hidden_layers: 2,
+      num_attention_heads: 4,
+      max_position_embeddings: 64,
+    },
+    tokenizer_vocab_size: 300,
+    sequence_length: 32,
+    global_batch_size: 8,
+    max_steps: 100000,
+    save_interval: 5,
+  });
+  const state = async () => (await honed.call('GET', `/v1/jobs/${job.id}`)).state;
+  await until('the job runs', async () => (await state()) === 'running');
+  assert.deepEqual(await processes(), []);
+  const failed = await busy;
+  assert.ok(failed.status === 503 || failed.object === 'text_completion', String(failed));
+  await refused(client.completions.create(base), 503, null, /job/);
+  await until('it saves', async () =>
+    (await honed.call('GET', `/v1/jobs/${job.id}/checkpoints`)).data.length > 0);
+  await honed.call('POST', `/v1/jobs/${job.id}/cancel`, { save: true });
+  await until('the job ends', async () => (await state()) === 'cancelled');
+  await until('models answer', async () => {
+    try {
+      const answer = await client.completions.create({ ...base, model: job.id });
+      assert.equal(answer.model, job.id);
+      return true;
+    } catch (error) {
+      assert.equal(error.status, 503, error.message);
+      return false;
+    }
+  });
+  const { data } = await honed.call('GET', `/v1/jobs/${job.id}/checkpoints`);
+  const answer = await client.completions.create({ ...base, model: data.at(-1).id });
+  assert.equal(answer.model, data.at(-1).id);
+  const { token } = await honed.call('POST', '/v1/users', { name: 'mallory', role: 'member' });
+  const mallory = new OpenAI({ apiKey: token, baseURL: `${honed.url}/v1`, maxRetries: 0 });
+  await refused(mallory.completions.create({ ...base, model: job.id }), 404, 'model');
+  const listed = [];
+  for await (const model of client.models.list()) {
+    listed.push(model.id);
+  }
+  assert.ok(listed.includes('m:one') && listed.includes(data.at(-1).id), listed.join());
+});
+
+test('the model of stories tells one', { skip: !existsSync(STORIES) }, async () => {
+  const answer = await client.completions.create({
+    model: 'm:stories',
+    prompt: 'Once upon a time',
+    temperature: 0,
+    max_tokens: 12,
+  });
+  assert.equal(answer.choices[0].text, ', there was a little girl named Lily. She');
+});
+
+// `hone-train serve` itself, without honed.
+async function serve(args, parent) {
+  const socket = join(folder, `own-${Math.random()}.sock`);
+  const child = spawn(TRAINER, ['serve', join(folder, 'models/one'), '--socket', socket, ...args], {
+    stdio: [parent ? 'pipe' : 'ignore', 'ignore', 'inherit'],
+  });
+  await until('the socket is there', () => existsSync(socket));
+  return { socket, child };
+}
+
+async function talk(socket, lines, count) {
+  const link = connect(socket);
+  const answers = [];
+  await once(link, 'connect');
+  link.write(lines.map((line) => `${typeof line === 'string' ? line : JSON.stringify(line)}\n`).join(''));
+  for await (const line of createInterface({ input: link })) {
+    answers.push(JSON.parse(line));
+    if (answers.filter((a) => a.usage || a.error).length === count) {
+      break;
+    }
+  }
+  link.destroy();
+  return answers;
+}
+
+test('the socket speaks lines: bad ones are answered, a cancelled request ends, idle it leaves', async () => {
+  const { socket, child } = await serve(['--idle', '1', '--slots', '1', '--queue', '2']);
+  const ended = once(child, 'exit');
+  const lines = [
+    'no json',
+    '{"id": "a"}',
+    '{"id": "", "prompt": "x"}',
+    '[1]',
+    '{"id":"a","id":"b","prompt":"x"}',
+    { id: 'long', prompt: 'abc', ignore_eos: true, max_tokens: 200 },
+    { id: 'long', prompt: 'abc' },
+    { id: 'waits', prompt: 'abc', max_tokens: 3, ignore_eos: true },
+    { id: 'full', prompt: 'abc' },
+    { cancel: 'long' },
+    { cancel: 'nobody' },
+  ];
+  const answers = await talk(socket, lines, 11);
+  assert.equal(answers[0].hone_serve, 1);
+  assert.equal(answers[0].positions, 256);
+  const errors = answers.filter((a) => a.error).map((a) => [a.id, a.error.code]);
+  assert.deepEqual(errors.slice(0, 5), [
+    [null, 'invalid_request'],
+    ['a', 'invalid_request'],
+    [null, 'invalid_request'],
+    [null, 'invalid_request'],
+    [null, 'invalid_request'],
+  ]);
+  assert.deepEqual(errors.slice(5), [
+    ['long', 'invalid_request'],
+    ['full', 'rate_limit_exceeded'],
+    ['long', 'interrupted'],
+    ['nobody', 'not_found'],
+  ]);
+  const usage = answers.find((a) => a.usage);
+  assert.equal(usage.id, 'waits');
+  assert.equal(usage.usage.completion_tokens, 3);
+  const [code] = await ended;
+  assert.equal(code, 0);
+  assert.ok(!existsSync(socket));
+});
+
+test('a second process at one socket is refused; a dead one is replaced', async () => {
+  const first = await serve([]);
+  const second = spawn(TRAINER, ['serve', join(folder, 'models/one'), '--socket', first.socket], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const [code] = await once(second, 'exit');
+  assert.equal(code, 67);
+  first.child.kill('SIGKILL');
+  await once(first.child, 'exit');
+  const third = spawn(TRAINER, ['serve', join(folder, 'models/one'), '--socket', first.socket, '--with-parent'], {
+    stdio: ['pipe', 'ignore', 'inherit'],
+  });
+  let answers = [];
+  await until('it answers', async () => {
+    answers = await talk(first.socket, [{ id: 'a', prompt: 'x', max_tokens: 1 }], 1).catch(() => []);
+    return answers.some((a) => a.usage);
+  });
+  third.stdin.end();
+  const [left] = await once(third, 'exit');
+  assert.equal(left, 0);
+});
+
+test('a client that does not read makes only itself wait', async () => {
+  const { socket, child } = await serve(['--patience', '1']);
+  const deaf = connect(socket);
+  await once(deaf, 'connect');
+  deaf.pause();
+  for (let i = 0; i < 30; i += 1) {
+    deaf.write(`${JSON.stringify({ id: `d${i}`, prompt: 'x', n: 16, logprobs: 20, ignore_eos: true })}\n`);
+  }
+  const answers = await talk(socket, [{ id: 'a', prompt: 'x', max_tokens: 2 }], 1);
+  assert.ok(answers.some((a) => a.usage || a.error));
+  deaf.destroy();
+  child.kill('SIGTERM');
+  const [code] = await once(child, 'exit');
+  assert.equal(code, 0);
+});
+
+test('nothing of it survives honed', async () => {
+  await client.completions.create(base);
+  const alive = await processes();
+  assert.ok(alive.length > 0);
+  await honed.kill();
+  await until('all models are gone', async () => (await processes()).length === 0);
+  await honed.start();
+  client = new OpenAI({ apiKey: honed.token, baseURL: `${honed.url}/v1`, maxRetries: 0 });
+  assert.equal((await client.completions.create(base)).object, 'text_completion');
+  assert.deepEqual((await readdir(join(honed.folder, 'serve'))).filter((n) => /sock/.test(n)).length, 1);
+});
