@@ -70,21 +70,26 @@ static int find_checkpoint(const struct app *app, const struct identity *who, co
     return 0;
 }
 
+/* The folder that root:path, JOB or JOB:STEP stands for. */
+static int find_place(const struct app *app, const struct identity *who, const char *text,
+                      char path[ROOT_PATH], struct err *err)
+{
+    struct stat st;
+
+    if (strncmp(text, "job-", 4) == 0) {
+        return find_checkpoint(app, who, text, path, err);
+    }
+    TRY(roots_find(app->roots, ROOT_MODELS, text, path, &st, err));
+    return S_ISDIR(st.st_mode) ? 0 : FAIL(err, ERR_NOT_FOUND, "\"%.200s\" is not a folder", text);
+}
+
 /* A folder that has the file `must_have`. */
 static int find_folder(const struct app *app, const struct identity *who, const char *text,
                        const char *must_have, json_t **out, struct err *err)
 {
     char path[ROOT_PATH], inside[ROOT_PATH + 64];
-    struct stat st;
 
-    if (strncmp(text, "job-", 4) == 0) {
-        TRY(find_checkpoint(app, who, text, path, err));
-    } else {
-        TRY(roots_find(app->roots, ROOT_MODELS, text, path, &st, err));
-        if (!S_ISDIR(st.st_mode)) {
-            return FAIL(err, ERR_NOT_FOUND, "\"%.200s\" is not a folder", text);
-        }
-    }
+    TRY(find_place(app, who, text, path, err));
     (void)snprintf(inside, sizeof inside, "%s/adapter_config.json", path);
     if (strcmp(must_have, "config.json") == 0 && access(inside, F_OK) == 0) {
         return FAIL(
@@ -105,15 +110,20 @@ static int find_folder(const struct app *app, const struct identity *who, const 
 int references_model(const struct app *app, const struct identity *who, const char *name,
                      char path[ROOT_PATH], struct err *err)
 {
-    json_t *found = NULL;
-    const int rc = find_folder(app, who, name, "config.json", &found, err);
+    static const char *const has[] = {"config.json", "adapter_config.json"};
+    int rc = find_place(app, who, name, path, err);
 
-    if (rc == 0) {
-        (void)snprintf(path, ROOT_PATH, "%s", json_string_value(json_object_get(found, "path")));
-    } else {
-        err_about(err, "model");
+    for (size_t i = 0; i < sizeof has / sizeof has[0] && rc == 0; i++) {
+        char inside[ROOT_PATH + 64];
+        (void)snprintf(inside, sizeof inside, "%s/%s", path, has[i]);
+        if (access(inside, R_OK) == 0) {
+            return 0;
+        }
     }
-    json_decref(found);
+    if (rc == 0) {
+        rc = FAIL(err, ERR_NOT_FOUND, "\"%.200s\" has no config.json that can be read", name);
+    }
+    err_about(err, "model");
     return rc;
 }
 
