@@ -18,6 +18,14 @@ const TRAINER = resolve(ROOT, process.env.HONE_BUILD || 'build/release', 'hone-t
 const STORIES = join(ROOT, '../shared/data/models/stories260K');
 const run = promisify(execFile);
 
+const TEMPLATE =
+  "{% if messages[0].role == 'tool' %}{{ raise_exception('a tool begins') }}{% endif %}" +
+  '{% for m in messages %}<|user|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}' +
+  '{% if add_generation_prompt %}<|user|>assistant: {% endif %}';
+// The tokens of tests/lib/model.mjs: <s>, </s>, <|user|>, <|end|>, then the bytes.
+const bytes = (text) => [...Buffer.from(text)].map((b) => b + 4);
+const turn = (role, content) => [2, ...bytes(`${role}: ${content}`), 3];
+
 let OpenAI = null;
 let honed = null;
 let client = null;
@@ -30,6 +38,8 @@ before(async () => {
   await makeModel(join(folder, 'models/two'), { seed: 2 });
   await makeModel(join(folder, 'models/three'), { seed: 3 });
   await makeModel(join(folder, 'models/broken'));
+  await makeModel(join(folder, 'models/chat'), { template: TEMPLATE, positions: 512 });
+  await makeModel(join(folder, 'models/mute'), { template: '{% for %}' });
   await writeFile(join(folder, 'models/broken/model.safetensors'), 'no tensors');
   if (existsSync(STORIES)) {
     await cp(STORIES, join(folder, 'models/stories'), { recursive: true });
@@ -173,6 +183,93 @@ test('probabilities and the echo of a prompt', async () => {
     assert.ok(token_logprobs[i] <= 0);
     assert.ok(token_logprobs[i] >= Math.max(...Object.values(top_logprobs[i])) - 1e-9);
   }
+});
+
+const chat = (more) => ({
+  model: 'm:chat',
+  messages: [
+    { role: 'developer', content: 'Be good.' },
+    { role: 'user', content: [{ type: 'text', text: 'Say <|end|>' }, { type: 'text', text: ' é' }] },
+  ],
+  max_completion_tokens: 40,
+  seed: 3,
+  ...more,
+});
+
+test('a chat is asked by the template of its model; what users write is text in it', async () => {
+  const ids = [...turn('system', 'Be good.'), ...turn('user', 'Say <|end|> é'), 2, ...bytes('assistant: ')];
+  const answer = await client.chat.completions.create(chat());
+  assert.match(answer.id, /^chatcmpl-/);
+  assert.equal(answer.object, 'chat.completion');
+  assert.equal(answer.choices[0].message.role, 'assistant');
+  assert.equal(answer.choices[0].message.refusal, null);
+  assert.equal(answer.choices[0].logprobs, null);
+  assert.equal(answer.usage.prompt_tokens, ids.length);
+  // The same tokens as a text to go on with; a chat ends at the end of the turn as well.
+  const text = await client.completions.create({
+    model: 'm:chat', prompt: ids, max_tokens: 40, seed: 3, logprobs: 0,
+  });
+  const { tokens } = text.choices[0].logprobs;
+  const end = tokens.indexOf('<|end|>');
+  const expected = end < 0 ? text.choices[0].text : tokens.slice(0, end).join('');
+  assert.equal(answer.choices[0].message.content.replaceAll('\ufffd', ''), expected.replaceAll('\ufffd', ''));
+});
+
+test('a chat ends at the end of its turn', async () => {
+  const answer = await client.chat.completions.create(chat({ logit_bias: { 3: 100 } }));
+  assert.equal(answer.choices[0].message.content, '');
+  assert.equal(answer.choices[0].finish_reason, 'stop');
+});
+
+test('a chat streams in deltas, with probabilities', async () => {
+  const ask = chat({ logprobs: true, top_logprobs: 2, n: 2, ignore_eos: true });
+  const whole = await client.chat.completions.create(ask);
+  const chunks = await collect(
+    await client.chat.completions.create({ ...ask, stream: true, stream_options: { include_usage: true } }),
+  );
+  for (const i of [0, 1]) {
+    const mine = chunks.filter((c) => c.choices[0]?.index === i).map((c) => c.choices[0]);
+    assert.deepEqual(mine[0].delta, { role: 'assistant', content: '' });
+    assert.equal(mine.map((c) => c.delta.content ?? '').join(''), whole.choices[i].message.content);
+    assert.equal(mine.at(-1).finish_reason, 'length');
+    assert.deepEqual(mine.at(-1).delta, {});
+    const tokens = mine.flatMap((c) => c.logprobs?.content ?? []);
+    assert.deepEqual(tokens, whole.choices[i].logprobs.content);
+    assert.equal(tokens.length, 40);
+    assert.equal(tokens[0].top_logprobs.length, 2);
+    assert.ok(tokens[0].top_logprobs[0].logprob >= tokens[0].top_logprobs[1].logprob);
+  }
+  assert.ok(chunks.every((c) => c.object === 'chat.completion.chunk'));
+  assert.deepEqual(chunks.at(-1).usage, whole.usage);
+  const runner = client.chat.completions.stream({ ...chat(), stream: true });
+  const one = await client.chat.completions.create(chat());
+  assert.equal(await runner.finalContent(), one.choices[0].message.content);
+});
+
+test('a chat that is wrong is refused by name', async () => {
+  const create = (body) => client.chat.completions.create(chat(body));
+  const user = { role: 'user', content: 'x' };
+  await refused(create({ messages: undefined }), 400, 'messages');
+  await refused(create({ messages: [] }), 400, 'messages');
+  await refused(create({ messages: 'hi' }), 400, 'messages');
+  await refused(create({ messages: [{ role: 'god', content: 'x' }] }), 400, 'messages', /\[0\].*role/);
+  await refused(create({ messages: [user, { role: 'user' }] }), 400, 'messages', /\[1\]/);
+  await refused(create({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }), 400, 'messages', /image/);
+  await refused(create({ messages: [{ role: 'tool', content: 'x' }] }), 400, 'messages', /a tool begins/);
+  await refused(create({ messages: [{ role: 'user', content: 'x'.repeat(600) }] }), 400, 'messages', /512/);
+  for (const name of ['tools', 'tool_choice', 'functions', 'function_call', 'audio', 'prediction']) {
+    await refused(create({ [name]: [] }), 400, name);
+  }
+  await refused(create({ modalities: ['text', 'audio'] }), 400, 'modalities');
+  await refused(create({ response_format: { type: 'json_object' } }), 400, 'response_format');
+  await refused(create({ top_logprobs: 2 }), 400, 'top_logprobs');
+  await refused(create({ logprobs: 2 }), 400, 'logprobs');
+  await refused(create({ max_completion_tokens: 'x' }), 400, 'max_completion_tokens');
+  await refused(create({ prompt: 'x' }), 400, 'prompt');
+  const fine = await create({ response_format: { type: 'text' }, modalities: ['text'], tools: null });
+  assert.equal(fine.object, 'chat.completion');
+  await refused(create({ model: 'm:mute' }), 422, 'messages', /template/);
+  assert.equal((await client.completions.create({ ...base, model: 'm:mute' })).object, 'text_completion');
 });
 
 test('what is wrong is refused by name, and nothing is loaded for it', async () => {

@@ -12,9 +12,13 @@ int prompter_open(struct prompter **out, const char *dir, const struct tokenizer
                   struct err *err);
 void prompter_close(struct prompter *p);
 
+/* Where the chat template came from, for a person. */
+const char *prompter_template(const struct prompter *p);
+
 /* The tokens of a request, appended to `out`: of a text as the tokenizer adds BOS, ids as they are. An empty text is BOS
- * alone. Errors: BAD_REQUEST (param), NO_MEMORY; what is in `out` then is to be freed all the same. */
-int prompter_make(struct prompter *p, struct token_list *out, const struct serve_request *r,
+ * alone. A chat is what its template writes, with BOS in front where the template leaves that to the tokenizer, and r->end
+ * is the token that ends a turn. Errors: BAD_REQUEST (param), NO_MEMORY; what is in `out` then is to be freed all the same. */
+int prompter_make(struct prompter *p, struct token_list *out, struct serve_request *r,
                   struct err *err);
 
 /* What a logprob is shown of: the token's own text, with U+FFFD for bytes that are no character; borrowed

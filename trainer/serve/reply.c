@@ -26,11 +26,10 @@ static char *as_line(json_t *o)
 
 char *reply_hello(const struct texts *x, const struct prompter *p)
 {
-    (void)p;
-    return as_line(json_pack("{s:i, s:I, s:I, s:I, s:I}", "hone_serve", 1, "positions",
+    return as_line(json_pack("{s:i, s:I, s:I, s:I, s:I, s:s}", "hone_serve", 1, "positions",
                              (json_int_t)texts_positions(x), "slots", (json_int_t)texts_slots(x),
                              "memory_bytes", (json_int_t)texts_bytes(x), "vocabulary",
-                             (json_int_t)texts_arch(x)->V));
+                             (json_int_t)texts_arch(x)->V, "template", prompter_template(p)));
 }
 
 char *reply_accepted(const struct job *j)

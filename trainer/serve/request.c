@@ -90,6 +90,43 @@ static int read_ids(const json_t *ids, struct err *err)
     return 0;
 }
 
+static int check_message(const json_t *message, size_t i, struct err *err)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    const char *role = json_string_value(json_object_get(message, "role"));
+    const json_t *content = json_object_get(message, "content");
+    const bool calls = json_is_array(json_object_get(message, "tool_calls"));
+    bool known_role = false;
+
+    for (size_t k = 0; k < sizeof roles / sizeof roles[0] && role != NULL; k++) {
+        known_role = known_role || strcmp(roles[k], role) == 0;
+    }
+    if (!known_role) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "messages",
+                          "messages[%zu]: role must be system, user, assistant or tool", i);
+    }
+    if (!json_is_string(content) && !(calls && (content == NULL || json_is_null(content)))) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "messages",
+                          "messages[%zu]: content must be a string", i);
+    }
+    return 0;
+}
+
+static int check_messages(const json_t *messages, struct err *err)
+{
+    const json_t *message = NULL;
+    size_t i = 0;
+
+    if (json_array_size(messages) == 0) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "messages", "messages must not be empty");
+    }
+    json_array_foreach(messages, i, message)
+    {
+        TRY(check_message(message, i, err));
+    }
+    return 0;
+}
+
 static int read_prompt(struct serve_request *r, const struct fields *f, struct err *err)
 {
     const json_t *prompt = json_object_get(f->object, "prompt");
@@ -106,8 +143,8 @@ static int read_prompt(struct serve_request *r, const struct fields *f, struct e
         return FAIL_PARAM(err, ERR_BAD_REQUEST, prompt != NULL ? "messages" : "prompt",
                           "give either prompt or messages");
     }
-    if (r->messages != NULL && json_array_size(r->messages) == 0) {
-        return FAIL_PARAM(err, ERR_BAD_REQUEST, "messages", "messages must not be empty");
+    if (r->messages != NULL) {
+        return check_messages(r->messages, err);
     }
     return r->ids != NULL ? read_ids(r->ids, err) : 0;
 }
@@ -218,6 +255,7 @@ int request_read(struct serve_request *out, json_t *object, struct err *err)
 
     *out = (struct serve_request){.json = json_incref(object),
                                   .max_tokens = -1,
+                                  .end = -1,
                                   .n = 1,
                                   .logprobs = -1,
                                   .sampling = {.temperature = 1.0, .top_p = 1.0},

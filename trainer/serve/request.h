@@ -8,6 +8,7 @@
  * (0), n (1), seed (random), stop (a string or up to 4), logprobs (0 to 20: how many of the most likely
  * tokens; absent: none), echo (false), repetition_penalty (1), frequency_penalty, presence_penalty (0),
  * logit_bias {"ID": -100 .. 100}, ignore_eos (false). What every line asks is checked before anything runs.
+ * A message is {"role": system|user|assistant|tool, "content": text, ..}; content may be missing beside tool_calls.
  */
 #ifndef TRAINER_SERVE_REQUEST_H
 #define TRAINER_SERVE_REQUEST_H
@@ -37,6 +38,8 @@ struct serve_request {
     int64_t max_tokens;                   /* -1: what there is room for */
     int64_t n;
     int64_t logprobs; /* -1: none */
+    int32_t
+        end; /* a token that ends the text beside the model's own; -1: none. Set by prompter_make */
     bool echo, ignore_eos, has_seed;
     struct sampling sampling;
     struct penalties penalties;

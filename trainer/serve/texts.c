@@ -414,7 +414,8 @@ static int use_logits(struct texts *x, const struct wanted *w, const real *logit
     const real *changed =
         sampler_penalise(x->sampler, logits, V, &r->penalties, s->ids, s->prompt, s->count);
     const int32_t id = sampler_next(x->sampler, changed, V, &s->sampling, s->count);
-    const bool ends = tokenizer_stops(x->tokenizer, id) || (x->arch.eos >= 0 && id == x->arch.eos);
+    const bool ends = tokenizer_stops(x->tokenizer, id) ||
+                      (x->arch.eos >= 0 && id == x->arch.eos) || (r->end >= 0 && id == r->end);
     if (shows) {
         logprobs_make(&p, logits, V, id, (int)r->logprobs);
     }
