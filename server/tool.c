@@ -104,7 +104,7 @@ static int take(struct output *o, int fd, bool *ended, struct err *err)
 
 static int read_all(struct output *o, const struct tools *t, int fd, struct err *err)
 {
-    const int64_t end = now_ms() + TOOL_SECONDS * 1000;
+    const int64_t end = now_ms() + INT64_C(1000) * TOOL_SECONDS;
     bool ended = false;
 
     while (!ended) {

@@ -368,7 +368,7 @@ static void a_file_whose_rows_all_have_faults_lists_them(void)
     EXPECT(err.code == ERR_BAD_TRAINING_FILE && number_of(report, "usable") == 0);
     EXPECT(json_array_size(json_object_get(report, "reasons")) == 5);
     for (int line = 1; line <= 5; line++) {
-        char text[16];
+        char text[32];
         (void)snprintf(text, sizeof text, "(line %d", line);
         EXPECT(strstr(err.text, text) != NULL);
     }

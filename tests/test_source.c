@@ -1,5 +1,6 @@
 /* test_source.c - packed files: whole, in pieces, cut off, damaged, and larger than they look. */
 #include <stdlib.h>
+#define ZLIB_CONST
 #include <zlib.h>
 #include <zstd.h>
 
@@ -18,7 +19,7 @@ static size_t pack(enum packing p, unsigned char *out, const void *text, size_t 
     }
     z_stream z = {0};
     CHECK(deflateInit2(&z, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib");
-    z.next_in = (unsigned char *)(uintptr_t)text;
+    z.next_in = text;
     z.avail_in = (uInt)n;
     z.next_out = out;
     z.avail_out = PACKED;
@@ -65,6 +66,7 @@ static void comes_back_as(const unsigned char *bytes, size_t size, const char *t
 
 static void members_and_frames_follow_each_other(void)
 {
+    static const unsigned char skipped[] = {0x50, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
     unsigned char bytes[4096];
 
     for (enum packing p = PACKING_GZIP; p < PACKING_COUNT; p++) {
@@ -79,8 +81,9 @@ static void members_and_frames_follow_each_other(void)
         }
     }
     /* A frame that decoders skip, in front. */
-    memcpy(bytes, "\x50\x2A\x4D\x18\x03\0\0\0abc", 11);
-    comes_back_as(bytes, 11 + pack(PACKING_ZSTD, bytes + 11, "text", 4), "text", 4);
+    memcpy(bytes, skipped, sizeof skipped);
+    const size_t n = pack(PACKING_ZSTD, bytes + sizeof skipped, "text", 4);
+    comes_back_as(bytes, sizeof skipped + n, "text", 4);
     comes_back_as((const unsigned char *)"plain", 5, "plain", 5);
     comes_back_as((const unsigned char *)"", 0, "", 0);
 }
@@ -112,7 +115,7 @@ static void refuses_what_is_cut_off_or_damaged(void)
                (err.code == ERR_BAD_TRAINING_FILE && strstr(err.text, "damaged") != NULL));
         bytes[n / 2] ^= 0x55;
         bytes[n / 2 + 1] ^= 0x55;
-        memcpy(bytes + n, "junk", 4);
+        memset(bytes + n, 'j', 4);
         put_file(in_scratch("junk"), bytes, n + 4);
         free(read_whole(in_scratch("junk"), 1000, &got, &err));
         EXPECT(err.code == ERR_BAD_TRAINING_FILE);

@@ -99,7 +99,7 @@ static void print_report(const json_t *all, const char *name)
 
 static void print_json(const json_t *all, const struct err *err)
 {
-    json_t *shown = all != NULL ? json_incref((json_t *)(uintptr_t)all) : json_object();
+    json_t *shown = all != NULL ? json_incref(json_unconst(all)) : json_object();
 
     (void)json_object_set_new(
         shown, "error",

@@ -107,6 +107,16 @@ bool json_has_at_most(const char *text, size_t bytes, size_t values)
     return n <= values;
 }
 
+json_t *json_unconst(const json_t *value)
+{
+    const union {
+        const json_t *given;
+        json_t *same;
+    } u = {.given = value};
+
+    return u.same;
+}
+
 json_t *json_parse_in_place(char *text, size_t bytes, size_t flags, json_error_t *why)
 {
     const size_t deep = prepare(text, bytes);

@@ -42,6 +42,9 @@ int json_parse_beneath(json_t **out, int root_fd, const char *relative, size_t m
  * Errors: DISK_FULL, IO, NO_MEMORY. */
 int json_write_file(const char *path, const json_t *value, struct err *err);
 
+/* The same value, for calls of Jansson that only read it, or count who refers to it, and yet take no pointer to const. */
+json_t *json_unconst(const json_t *value);
+
 /* An object whose fields are read, and how to speak of it: "config.json: hidden_size must be an
  * integer of at least 1, not \"big\"". Errors carry `code` and err.param is the field's name. */
 struct fields {

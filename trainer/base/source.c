@@ -186,10 +186,10 @@ static int unpack_gzip(struct source *s, char *out, size_t room, size_t *got, st
     return 0;
 }
 
-static int unpack_zstd(struct source *s, char *out, size_t room, size_t *got, struct err *err)
+static int unpack_zstd(struct source *s, void *out, size_t room, size_t *got, struct err *err)
 {
     ZSTD_inBuffer in = {s->input, s->n, s->at};
-    ZSTD_outBuffer to = {out, room, 0};
+    ZSTD_outBuffer to = {.dst = out, .size = room};
 
     if (s->at == s->n && s->between) {
         return 0;

@@ -37,13 +37,13 @@ static bool starts(const char *message, const char *with)
     return strncmp(message, with, strlen(with)) == 0;
 }
 
-/* The last byte before text[at] that is no white space, 0 for none. */
-static char byte_before(const char *text, size_t at)
+/* Whether c is the last byte before text[at] that is no white space. */
+static bool stands_before(const char *text, size_t at, char c)
 {
     while (at > 0 && strchr(" \t\r\n", text[at - 1]) != NULL && text[at - 1] != '\0') {
         at--;
     }
-    return at > 0 ? text[at - 1] : '\0';
+    return at > 0 && text[at - 1] == c;
 }
 
 /* What a token that does not fit says about the mistake. */
@@ -51,7 +51,6 @@ static const char *guess(const char *text, size_t bytes, size_t at, const char *
 {
     const char *s = text + at;
     const size_t n = bytes - at;
-    const char before = byte_before(text, at);
 
     if (n >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0) {
         return "a byte order mark in the middle of the file";
@@ -67,7 +66,7 @@ static const char *guess(const char *text, size_t bytes, size_t at, const char *
         (n >= 4 && memcmp(s, "-Inf", 4) == 0)) {
         return "JSON has neither NaN nor Infinity";
     }
-    if (n > 0 && (*s == '}' || *s == ']') && before == ',') {
+    if (n > 0 && (*s == '}' || *s == ']') && stands_before(text, at, ',')) {
         return "there is a comma before the closing bracket";
     }
     if (n > 1 && *s == '/' && (s[1] == '/' || s[1] == '*')) {
@@ -80,9 +79,10 @@ static const char *guess(const char *text, size_t bytes, size_t at, const char *
         return "a colon must stand here, behind the key";
     }
     if (starts(message, "'}'") || starts(message, "']'")) {
-        return before == '"' ? "a comma or a closing bracket must stand here; is a quote inside a "
-                               "string not written as \\\"?"
-                             : "a comma or a closing bracket must stand here";
+        return stands_before(text, at, '"')
+                   ? "a comma or a closing bracket must stand here; is a quote inside a "
+                     "string not written as \\\"?"
+                   : "a comma or a closing bracket must stand here";
     }
     return "a value must stand here";
 }

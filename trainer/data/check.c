@@ -23,28 +23,29 @@ static int check_examples(struct report **report, const struct example_options *
 /* Line ends of a text, over the borders of its blocks. */
 struct line_ends {
     int64_t lines;
-    char last;
+    bool after_return, after_newline; /* what the text so far ends with */
 };
 
 static void count_lines(struct report *report, struct line_ends *ends, const char *s, size_t n)
 {
-    const char *const stop = s + n;
-    char before = ends->last;
+    const char *const start = s, *const stop = s + n;
 
     for (const char *at; (at = memchr(s, '\n', (size_t)(stop - s))) != NULL; s = at + 1) {
         ends->lines++;
-        before = at > stop - n ? at[-1] : ends->last;
-        if (before == '\r') {
+        if (at > start ? at[-1] == '\r' : ends->after_return) {
             (void)report_add(report, REASON_crlf, ends->lines, NULL);
         }
     }
-    ends->last = n > 0 ? stop[-1] : ends->last;
+    if (n > 0) {
+        ends->after_return = stop[-1] == '\r';
+        ends->after_newline = stop[-1] == '\n';
+    }
 }
 
 static int read_text(struct report *report, const struct example_options *o, struct err *err)
 {
     struct text_file f;
-    struct line_ends ends = {0, '\n'};
+    struct line_ends ends = {.after_newline = true};
 
     TRY(text_file_open(&f, o->path, o->name, o->blame, err));
     int rc = 0;
@@ -56,7 +57,7 @@ static int read_text(struct report *report, const struct example_options *o, str
         }
     }
     text_file_close(&f);
-    report_lines(report, ends.lines + (ends.last != '\n' ? 1 : 0));
+    report_lines(report, ends.lines + (ends.after_newline ? 0 : 1));
     return rc;
 }
 

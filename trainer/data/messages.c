@@ -56,7 +56,7 @@ static const json_t *member(const json_t *object, const char *key)
 /* The value shared: a normalised message holds the row's own strings. */
 static json_t *share(const json_t *value)
 {
-    return json_incref((json_t *)(uintptr_t)value);
+    return json_incref(json_unconst(value));
 }
 
 static const char *find_role(const json_t *value)
@@ -304,7 +304,7 @@ static bool turn_into_call(json_t *out, struct complaint *c)
 static bool fill_message(json_t *out, const json_t *m, bool masked, const char *where,
                          struct complaint *c)
 {
-    const char *role = NULL;
+    const char *role = "";
     json_t *content = NULL;
 
     if (!read_role(&role, m, where, c)) {

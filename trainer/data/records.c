@@ -21,7 +21,7 @@ struct records {
     int64_t line, column, byte; /* of buffer.at[at], from 1 */
     int64_t elements;
     bool begun, ended;
-    char last; /* byte of the file */
+    bool after_newline; /* the last byte that was read */
     enum place place;
 };
 
@@ -34,7 +34,8 @@ int records_open(struct records **out, const char *path, const char *name, enum 
     if (r == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory to read %s", name);
     }
-    *r = (struct records){.format = format, .report = report, .blame = blame, .last = '\n'};
+    *r =
+        (struct records){.format = format, .report = report, .blame = blame, .after_newline = true};
     r->line = r->column = r->byte = 1;
     const int rc = source_open(&r->source, path, name, blame, err);
     if (rc != 0) {
@@ -81,7 +82,9 @@ static int more(struct records *r, struct err *err)
     TRY(rc);
     r->buffer.n += got;
     r->ended = got == 0;
-    r->last = got > 0 ? r->buffer.at[r->buffer.n - 1] : r->last;
+    if (got > 0) {
+        r->after_newline = r->buffer.at[r->buffer.n - 1] == '\n';
+    }
     return 0;
 }
 
@@ -173,7 +176,7 @@ static int next_line(struct records *r, struct record *out, struct err *err)
         const int64_t line = r->line;
         TRY(find_line(r, &n, &taken, &too_long, err));
         if (taken == 0 && !too_long) {
-            if (r->last != '\n') {
+            if (!r->after_newline) {
                 (void)report_add(r->report, REASON_no_final_newline, line, NULL);
             }
             end(r);

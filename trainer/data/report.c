@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/base/json.h"
+
 enum { FIRST_LINES = 5, WHERE_BYTES = 160, LENGTHS = 24 };
 
 struct finding {
@@ -99,8 +101,7 @@ static int read_policy(struct report *r, const json_t *policy, struct err *err)
     if (!json_is_object(policy)) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "on_problem", "on_problem must be an object");
     }
-    /* The iteration changes nothing, though Jansson's macro wants a writable object. */
-    json_object_foreach((json_t *)(uintptr_t)policy, name, value)
+    json_object_foreach(json_unconst(policy), name, value)
     {
         const int i = find_reason(name, err);
         if (i < 0) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/base/json.h"
+
 struct seen {
     size_t room, count; /* room is a power of two, at most half full */
     uint64_t at[];      /* 0: free */
@@ -56,7 +58,7 @@ uint64_t seen_hash_json(uint64_t hash, const json_t *value) /* NOLINT(misc-no-re
         }
         return mix(hash, json_array_size(value));
     case JSON_OBJECT:
-        json_object_foreach((json_t *)(uintptr_t)value, key, member)
+        json_object_foreach(json_unconst(value), key, member)
         {
             sum += seen_hash_json(seen_hash(3, key, strlen(key)), member);
         }

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "trainer/base/json.h"
+
 enum { NEEDS = 3, MAY = 7 };
 
 struct shape {
@@ -366,7 +368,7 @@ static bool has_extra(const struct shape *s, const json_t *row)
     const char *name;
     json_t *value;
 
-    json_object_foreach((json_t *)(uintptr_t)row, name, value)
+    json_object_foreach(json_unconst(row), name, value)
     {
         if (!is_used(s, name)) {
             return true;
