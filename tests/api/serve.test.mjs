@@ -444,6 +444,40 @@ test('the model of stories tells one', { skip: !existsSync(STORIES) }, async () 
   assert.equal(answer.choices[0].text, ', there was a little girl named Lily. She');
 });
 
+function hone(args, input) {
+  const child = spawn(resolve(ROOT, process.env.HONE_BUILD || 'build/release', 'hone'), args, {
+    env: { PATH: process.env.PATH, HOME: folder, HONE_URL: honed.url, HONE_TOKEN: honed.token },
+  });
+  let out = '';
+  let err = '';
+  child.stdout.on('data', (text) => { out += text; });
+  child.stderr.on('data', (text) => { err += text; });
+  child.stdin.end(input);
+  return new Promise((done) => { child.on('close', (code) => done({ code, out, err })); });
+}
+
+test('hone complete and hone chat print what a model says', async () => {
+  for (let seed = 0; seed < 3; seed += 1) {
+    const ask = { ...base, temperature: 0, logit_bias: { [65 + 4 + seed]: 100 } };
+    const { text } = (await client.completions.create(ask)).choices[0];
+    assert.equal(text, String.fromCharCode(65 + seed).repeat(12));
+    const bias = `logit_bias={"${65 + 4 + seed}":100}`;
+    const said = await hone(['complete', 'm:one', '-', 'max_tokens=12', 'temperature=0', bias], 'Hello');
+    assert.deepEqual(said, { code: 0, out: `${text}\n`, err: '' });
+  }
+  const bias = 'logit_bias={"69":100}';
+  const chatted = await hone(['chat', 'm:chat', '--system', 'Be short.', 'max_tokens=3', bias], 'Hi\n\nAnd?\n');
+  assert.deepEqual(chatted, { code: 0, out: 'AAA\nAAA\n', err: '' });
+  const json = await hone(['chat', 'm:chat', '-m', 'Hi', 'max_tokens=3', bias, '--json']);
+  assert.equal(JSON.parse(json.out).choices[0].message.content, 'AAA');
+  const wrong = await hone(['complete', 'm:none', 'x']);
+  assert.equal(wrong.code, 66);
+  assert.match(wrong.err, /none/);
+  const long = await hone(['complete', 'm:one', 'x', 'max_tokens=1000']);
+  assert.equal(long.code, 64);
+  assert.match(long.err, /256/);
+});
+
 // `hone-train serve` itself, without honed.
 async function serve(args, parent) {
   const socket = join(folder, `own-${Math.random()}.sock`);
