@@ -153,6 +153,13 @@ int roots_find(const struct roots *r, enum root_kind kind, const char *name, cha
                 kind == ROOT_MODELS ? "model" : "data");
 }
 
+static bool has_file(int dir_fd, const char *name)
+{
+    struct stat st;
+
+    return fstatat(dir_fd, name, &st, 0) == 0 && S_ISREG(st.st_mode);
+}
+
 int model_describe(int dir_fd, json_t *out, struct err *err)
 {
     struct safetensors_folder *weights = NULL;
@@ -164,6 +171,7 @@ int model_describe(int dir_fd, json_t *out, struct err *err)
     /* what can't be told of a folder is left open: the list shows the others all the same */
     (void)json_parse_beneath(&config, dir_fd, "config.json", CONFIG_MAX, &none);
     const char *family = json_string_value(json_object_get(config, "model_type"));
+    const bool is_adapter = has_file(dir_fd, "adapter_config.json");
     const bool has_weights = safetensors_folder_open_fd(&weights, dir_fd, "model", &none) == 0;
     for (int64_t i = 0; has_weights && i < safetensors_folder_count(weights); i++) {
         parameters += st_count(safetensors_folder_at(weights, i));
@@ -174,6 +182,7 @@ int model_describe(int dir_fd, json_t *out, struct err *err)
                               has_weights ? json_integer(parameters) : json_null());
     rc |= json_object_set_new(out, "bytes",
                               has_weights ? json_integer((json_int_t)bytes) : json_null());
+    rc |= json_object_set_new(out, "adapter", json_boolean(is_adapter));
     safetensors_folder_close(weights);
     json_decref(config);
     return rc == 0 ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a model");
@@ -238,11 +247,11 @@ static int look_at(struct walk *w, int dir_fd, const char *name, int depth, stru
 /* Takes dir_fd over. */
 static int look_into(struct walk *w, int dir_fd, int depth, struct err *err)
 {
-    struct stat st, config;
+    struct stat st;
     int rc = 0;
 
     if (w->root->kind == ROOT_MODELS && fstat(dir_fd, &st) == 0 &&
-        fstatat(dir_fd, "config.json", &config, 0) == 0 && S_ISREG(config.st_mode)) {
+        (has_file(dir_fd, "config.json") || has_file(dir_fd, "adapter_config.json"))) {
         rc = add_model(w, dir_fd, &st, err);
         (void)close(dir_fd);
         return rc; /* a model is not looked into */

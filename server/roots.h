@@ -24,11 +24,11 @@ void roots_close(struct roots *r);
 int roots_find(const struct roots *r, enum root_kind kind, const char *name, char path[ROOT_PATH],
                struct stat *st, struct err *err);
 
-/* What a root has: for ROOT_MODELS the folders with a config.json, for ROOT_DATA the regular files; at
+/* What a root has: for ROOT_MODELS the folders with a config.json or an adapter_config.json, for ROOT_DATA the regular files; at
  * most ROOT_DEPTH deep and ROOT_ENTRIES looked at in each. A new array of objects of routes.def. */
 int roots_list(const struct roots *r, enum root_kind kind, json_t **out, struct err *err);
 
-/* Fields "family", "parameters" and "bytes" of a model folder, null where they can't be told. */
+/* Fields "family", "parameters", "bytes" and "adapter" (is it a PEFT adapter?) of a model folder, null where they can't be told. */
 int model_describe(int dir_fd, json_t *out, struct err *err);
 
 #endif

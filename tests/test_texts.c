@@ -76,6 +76,30 @@ static void a_text_does_not_depend_on_what_else_runs(void)
     free(h);
 }
 
+static void an_adapter_changes_a_text_as_little_by_what_else_runs(void)
+{
+    char base[256], adapter[256];
+    struct heard plain, lone, among, others[4];
+    struct err err = {0};
+    const char *const from = "tests/golden/lora_all_linear_r3";
+
+    texts_folder(base, "lora_all_linear_r3");
+    fresh_make(adapter);
+    texts_copy(adapter, from, "adapter_config.json");
+    texts_copy(adapter, from, "adapter_model.safetensors");
+    struct heard *const heard[3] = {&plain, &lone, &among};
+    for (int i = 0; i < 3; i++) {
+        struct texts *x = texts_with(base, i == 0 ? NULL : adapter, i == 2 ? 4 : 1, 5, 1 + i);
+        for (int k = 0; k < 4 && i == 2; k++) {
+            EXPECT(heard_ask(&others[k], x, other, texts_prompt, 3 + k, &err) == 0);
+        }
+        EXPECT(heard_ask(heard[i], x, asked, texts_prompt, 9, &err) == 0);
+        run_all(x);
+        texts_close(x);
+    }
+    EXPECT(same_heard(&lone, &among) && !same_heard(&lone, &plain));
+}
+
 static void a_request_joins_while_others_go_on(void)
 {
     struct texts *x = texts_of(folder, 2, 4, 1);
@@ -335,6 +359,7 @@ int main(void)
     texts_folder(folder, case_name);
     RUN(probabilities_are_those_of_a_whole_forward_pass);
     RUN(a_text_does_not_depend_on_what_else_runs);
+    RUN(an_adapter_changes_a_text_as_little_by_what_else_runs);
     RUN(a_request_joins_while_others_go_on);
     RUN(a_listener_that_waits_stops_its_own_text_only);
     RUN(the_seed_decides_and_choices_differ);

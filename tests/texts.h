@@ -142,15 +142,25 @@ static inline int heard_ask(struct heard *h, struct texts *x, const char *line, 
     return texts_add(x, &j, &r, &prompt, &h->listener, err);
 }
 
-static inline struct texts *texts_of(const char *dir, int64_t slots, int64_t piece, int threads)
+static inline struct texts *texts_with(const char *dir, const char *adapter, int64_t slots,
+                                       int64_t piece, int threads)
 {
-    const struct texts_options o = {
-        .threads = threads, .type = DTYPE_REAL, .slots = slots, .piece = piece, .isa = ""};
+    const struct texts_options o = {.threads = threads,
+                                    .type = DTYPE_REAL,
+                                    .slots = slots,
+                                    .piece = piece,
+                                    .isa = "",
+                                    .adapter = adapter};
     struct texts *x = NULL;
     struct err err = {0};
 
     CHECK(texts_open(&x, dir, &o, &err) == 0, "%s", err.text);
     return x;
+}
+
+static inline struct texts *texts_of(const char *dir, int64_t slots, int64_t piece, int threads)
+{
+    return texts_with(dir, NULL, slots, piece, threads);
 }
 
 static const int32_t texts_prompt[9] = {1, 40, 41, 7, 71, 60, 12, 33, 71};
