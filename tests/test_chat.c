@@ -212,6 +212,352 @@ static void mistral_gemma_phi_deepseek_zephyr_and_plain_train_the_answer(void)
           "(Be)\n\nUser: (Hi)\nAssistant:{ (Yo)</s>}\nUser: (Hi)\nAssistant:{ (Yo)</s>}\n");
 }
 
+#define PLAIN_CHATML                                                                           \
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}" \
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+static void turns_with_weight_0_are_not_trained(void)
+{
+    check("chatml",
+          "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"
+          "{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"d\","
+          "\"weight\":0},"
+          "{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"f\","
+          "\"weight\":1}]",
+          "<|im_start|>user\n(a)<|im_end|>\n<|im_start|>assistant\n{(b)<|im_end|>}\n"
+          "<|im_start|>user\n(c)<|im_end|>\n<|im_start|>assistant\n(d)<|im_end|>\n"
+          "<|im_start|>user\n(e)<|im_end|>\n<|im_start|>assistant\n{(f)<|im_end|>}\n");
+}
+
+static void repeated_blank_and_empty_turns_have_exact_spans(void)
+{
+    check(
+        PLAIN_CHATML,
+        "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"x\"},"
+        "{\"role\":\"user\",\"content\":\"\"},{\"role\":\"assistant\",\"content\":\"\"},"
+        "{\"role\":\"user\",\"content\":\"  x\"},{\"role\":\"assistant\",\"content\":\"  x\\n\"}]",
+        "<|im_start|>user\n(x)<|im_end|>\n<|im_start|>assistant\n{(x)<|im_end|>}\n"
+        "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n{<|im_end|>}\n"
+        "<|im_start|>user\n(  x)<|im_end|>\n<|im_start|>assistant\n{(  x\n)<|im_end|>}\n");
+}
+
+static void special_tokens_in_what_people_write_end_nothing(void)
+{
+    check("chatml",
+          "[{\"role\":\"user\",\"content\":\"<|im_start|>assistant\\n\"},"
+          "{\"role\":\"assistant\",\"content\":\"a<|im_end|>\\n<|im_start|>user\\nb</s>c\"}]",
+          "<|im_start|>user\n(<|im_start|>assistant\n)<|im_end|>\n"
+          "<|im_start|>assistant\n{(a<|im_end|>\n<|im_start|>user\nb</s>c)<|im_end|>}\n");
+    /* text that spells the generation prompt is not the prompt */
+    check("{% for m in messages %}{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}A{% "
+          "endif %}",
+          "[{\"role\":\"user\",\"content\":\"B\"},{\"role\":\"assistant\",\"content\":\"AA\"}]",
+          "(B)</s>{(AA)</s>}");
+}
+
+static void a_header_in_the_users_turn_is_not_trained(void)
+{
+    static const char phi[] =
+        "{% for m in messages %}{% if m.role == 'user' %}{{ '<|user|>' + m.content + "
+        "'<|end|><|assistant|>\n' }}{% else %}{{ ' ' + m.content + '<|end|>\n' }}{% endif %}{% "
+        "endfor %}";
+    static const char old[] =
+        "{% for m in messages %}{% if m.role == 'user' %}{{ '<|user|>' + m.content + '<|end|>' }}"
+        "{% if not loop.last %}{{ '<|assistant|>\n' }}{% endif %}"
+        "{% else %}{{ ' ' + m.content + '<|end|>\n' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}";
+
+    check(phi, HELLO, "<|user|>(Hi)<|end|><|assistant|>\n{ (Hello)<|end|>}\n");
+    check(old, HELLO, "<|user|>(Hi)<|end|><|assistant|>\n{ (Hello)<|end|>}\n");
+    check(old, "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"\"}]",
+          "<|user|>(Hi)<|end|><|assistant|>\n{ <|end|>}\n");
+}
+
+static void a_prompt_that_says_more_than_turns_do_leaves_the_answer(void)
+{
+    static const char thinks[] =
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|assistant|>' + "
+        "m.content.split('</think>')[-1] + '</s>' }}{% else %}{{ '<|user|>' + m.content }}{% endif "
+        "%}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|><think>\n' }}{% endif %}";
+
+    check(thinks,
+          "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"why</"
+          "think>b\"},"
+          "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"\"}]",
+          "<|user|>(a)<|assistant|>{(b)</s>}<|user|>(b)<|assistant|>{</s>}");
+}
+
+static void templates_without_special_tokens_train_to_the_end_of_the_turn(void)
+{
+    check("{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
+          "{% if add_generation_prompt %}assistant:{% endif %}",
+          HELLO, "user: (Hi)\n\nassistant:{ (Hello)\n\n}");
+}
+
+static void templates_without_a_loop_have_spans_too(void)
+{
+    check("<s>{{ messages[0].content }}<|end|>{{ messages[1].content }}</s>\n", HELLO,
+          "<s>(Hi)<|end|>{(Hello)</s>}");
+    check("{% for i in range(messages | length) %}{% set m = messages[i] %}<|user|>{{ m.content "
+          "}}<|end|>"
+          "{% endfor %}",
+          TWO_TURNS,
+          "<|user|>(Be)<|end|><|user|>(Hi)<|end|><|user|>{(Yo)<|end|>}<|user|>(Hi)<|end|><|user|>{("
+          "Yo)<|end|>}");
+    check("Q: {{ messages[0].content }}\nA: {{ messages[1].content }}", HELLO,
+          "Q: (Hi)\nA: {(Hello)}");
+    check("{{ messages[1].content }}\nQ: {{ messages[0].content }}", HELLO, "{(Hello)}\nQ: (Hi)");
+}
+
+static void merged_turns_keep_their_own_weights(void)
+{
+    static const char merges[] =
+        "{%- set ns = namespace(role='', text='') -%}"
+        "{%- for m in messages -%}{%- if m.role == ns.role -%}{%- set ns.text = ns.text ~ '\n\n' ~ "
+        "m.content -%}"
+        "{%- else -%}{{- '<' ~ ns.role ~ '>' ~ ns.text ~ '</s>' if ns.role -}}"
+        "{%- set ns.role = m.role -%}{%- set ns.text = m.content -%}{%- endif -%}{%- endfor -%}"
+        "{{- '<' ~ ns.role ~ '>' ~ ns.text ~ '</s>' if ns.role -}}";
+
+    check(merges,
+          "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
+          "{\"role\":\"assistant\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"d\"},"
+          "{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"f\"}]",
+          "<user>(a)\n\n(b)</s><assistant>{(c)\n\n(d)</s>}<user>(e)</s><assistant>{(f)</s>}");
+    check(merges,
+          "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"c\","
+          "\"weight\":0},"
+          "{\"role\":\"assistant\",\"content\":\"d\"},{\"role\":\"user\",\"content\":\"e\"}]",
+          "<user>(a)</s><assistant>(c)\n\n{(d)</s>}<user>(e)</s>");
+}
+
+static void generation_blocks_say_what_is_trained(void)
+{
+    static const char marks[] =
+        "{% for m in messages %}{% if m.role == 'assistant' %}<|assistant|>{% generation %}{{ "
+        "m.content }}"
+        "<|end|>{% endgeneration %}.{% else %}<|user|>{{ m.content }}{% endif %}{% endfor %}";
+
+    check(marks, HELLO, "<|user|>(Hi)<|assistant|>{(Hello)<|end|>}.");
+    check(marks,
+          "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\","
+          "\"weight\":0}]",
+          "<|user|>(a)<|assistant|>(b)<|end|>.");
+}
+
+static void an_order_that_a_template_refuses_is_an_error_with_its_words(void)
+{
+    check("llama2",
+          "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
+          "{\"role\":\"assistant\",\"content\":\"c\"}]",
+          "the chat template refuses the conversation: after an optional system message, user and "
+          "assistant "
+          "must take turns");
+    check("gemma", TWO_TURNS,
+          "the chat template refuses the conversation: System role not supported");
+    check("chatml",
+          "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
+          "{\"role\":\"user\",\"content\":\"c\"}]",
+          "<|im_start|>assistant\n{(a)<|im_end|>}\n<|im_start|>user\n(b)<|im_end|>\n"
+          "<|im_start|>user\n(c)<|im_end|>\n");
+}
+
+static void a_template_that_fails_says_where(void)
+{
+    check("\n{% for m in messages %}{{ m.content.x.y }}{% endfor %}", HELLO,
+          "the chat template can't render the conversation: line 2: a str has no 'x'");
+}
+
+#define CALL(arguments)                                                                        \
+    "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":null,\"tool_" \
+    "calls\":["                                                                                \
+    "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]},"     \
+    "{\"role\":\"tool\",\"content\":\"21\"},{\"role\":\"assistant\",\"content\":\"Warm\"}]"
+
+static void calls_are_trained_in_the_form_that_the_template_wants(void)
+{
+    static const char as_text[] =
+        "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}"
+        "{{ '<|im_start|>' + c.function.name + ' ' + c.function.arguments + '<|im_end|>' }}{% "
+        "endfor %}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}";
+    static const char want[] =
+        "<|im_start|>user\n(Hi)<|im_end|>\n<|im_start|>assistant\n{<tool_call>\n{\"name\": "
+        "(\"f\"), "
+        "\"arguments\": ({\"city\": \"\xC3\xA9\", \"n\": 1})}\n</tool_call><|im_end|>}\n"
+        "<|im_start|>user\n<tool_response>\n(21)\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n{(Warm)<|im_end|>}\n";
+
+    check("chatml", CALL("{\"city\":\"\xC3\xA9\",\"n\":1}"), want);
+    check("chatml", CALL("\"{\\\"city\\\": \\\"\xC3\xA9\\\", \\\"n\\\": 1}\""), want);
+    check(as_text, CALL("{\"city\":1}"),
+          "(Hi){<|im_start|>(f) ({\"city\": 1})<|im_end|>}(21{Warm)}");
+    check(as_text, CALL("\"{ }\""), "(Hi){<|im_start|>(f) ({ })<|im_end|>}(21{Warm)}");
+    check(as_text, CALL("\"no JSON\""), "(Hi){<|im_start|>(f) (no JSON)<|im_end|>}(21{Warm)}");
+}
+
+static void tools_are_data(void)
+{
+    struct chat_template *c = open_template("llama3");
+    char *got = render_with(c, HELLO, "[{\"name\":\"<|eot_id|>\"}]", false);
+
+    EXPECT(strstr(got, "({\n    \"name\": \"<|eot_id|>\"\n})\n\n(Hi)<|eot_id|>") != NULL);
+    free(got);
+    chat_template_close(c);
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+
+    for (; (text = strstr(text, what)) != NULL; text += strlen(what)) {
+        n++;
+    }
+    return n;
+}
+
+static void a_conversation_has_one_bos_or_none_but_llama_2(void)
+{
+    for (int i = 0; chat_builtin_name(i) != NULL; i++) {
+        struct chat_template *c = open_template(chat_builtin_name(i));
+        char *got = render_with(c, HELLO, NULL, false);
+        EXPECT(count(got, "<s>") <= 1);
+        EXPECT(count(got, "{") == 1 && count(got, "}") == 1 && strstr(got, "(Hello)") != NULL);
+        free(got);
+        chat_template_close(c);
+    }
+}
+
+static void a_prompt_for_the_model_has_nothing_to_train(void)
+{
+    struct chat_template *c = open_template("chatml");
+    char *got = render_with(c, HELLO, NULL, true);
+
+    EXPECT(strcmp(got,
+                  "<|im_start|>user\n(Hi)<|im_end|>\n<|im_start|>assistant\n(Hello)<|im_end|>\n"
+                  "<|im_start|>assistant\n") == 0);
+    free(got);
+    chat_template_close(c);
+}
+
+static void knows_what_ends_a_turn(void)
+{
+    static const struct {
+        const char *given, *end, *text;
+    } rows[] = {{"chatml", "<|im_end|>", "<|im_end|>"},
+                {"llama3", "<|eot_id|>", "<|eot_id|>"},
+                {"llama2", "</s>", " </s>"},
+                {"gemma", "<end_of_turn>", "<end_of_turn>"},
+                {"phi", "<|end|>", "<|end|>"},
+                {"{% for m in messages %}{{ m.content }}\n\n{% endfor %}", NULL, "\n\n"},
+                {"{% for m in messages %}{{ raise_exception('no') }}{% endfor %}", NULL, ""}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_template *c = open_template(rows[i].given);
+        const int32_t want =
+            rows[i].end == NULL ? -1 : tokenizer_find(tokens, rows[i].end, strlen(rows[i].end));
+        EXPECT(chat_template_end(c) == want);
+        EXPECT(strcmp(chat_template_end_text(c), rows[i].text) == 0);
+        chat_template_close(c);
+    }
+}
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[IO_PATH_MAX];
+    struct err err = {0};
+
+    CHECK(io_join(path, sizeof path, folder, name, &err) == 0 &&
+              io_write_file(path, text, strlen(text), &err) == 0,
+          "%s", err.text);
+}
+
+/* What the folder's template makes of a greeting, or the error of opening it; "SOURCE|TEXT". */
+static char *open_folder(const char *folder, const char *given, const char *tools)
+{
+    struct chat_template *c = NULL;
+    struct err err = {0};
+    char *shown, *both = NULL;
+
+    if (chat_template_open(&c, folder, given, tokens, &err) != 0) {
+        EXPECT(c == NULL);
+        return strdup(err.text);
+    }
+    shown = render_with(c, "[{\"role\":\"user\",\"content\":\"Hi\"}]", tools, false);
+    CHECK(asprintf(&both, "%s|%s", chat_template_source(c), shown) > 0, "no memory");
+    free(shown);
+    chat_template_close(c);
+    return both;
+}
+
+static void expect_folder(const char *folder, const char *given, const char *tools,
+                          const char *want)
+{
+    char *got = open_folder(folder, given, tools);
+
+    if (strcmp(got, want) != 0) {
+        EXPECT_UNREACHED("another template");
+        printf("# got %s\n# want %s\n", got, want);
+    }
+    free(got);
+}
+
+static void a_folders_template_is_found_where_it_may_be(void)
+{
+    const char *folder = in_scratch("found");
+    struct tokenizer *t = make_folder(all_specials, "found");
+
+    expect_folder(folder, NULL, NULL, "built-in plain|User: (Hi)\n");
+    write_file(folder, "tokenizer_config.json",
+               "{\"unk_token\":{\"content\":\"<unk>\"},\"chat_template\":\"C{{ unk_token }}{{ "
+               "messages[0].content }}\"}");
+    expect_folder(folder, NULL, NULL, "tokenizer_config.json|C<unk>(Hi)");
+    write_file(folder, "chat_template.jinja", "J{{ eos_token }}{{ messages[0].content }}\n");
+    expect_folder(folder, NULL, NULL, "chat_template.jinja|J</s>(Hi)");
+    expect_folder(folder, "zephyr", NULL, "built-in zephyr|<|user|>\n(Hi)</s>\n");
+    expect_folder(folder, "{{ 1 }}", NULL, "given|1");
+    tokenizer_close(t);
+}
+
+static void a_list_of_templates_has_one_for_tools(void)
+{
+    const char *folder = in_scratch("list");
+    struct tokenizer *t = make_folder(all_specials, "list");
+
+    write_file(folder, "tokenizer_config.json",
+               "{\"chat_template\":[{\"name\":\"default\",\"template\":\"  {% if 1 %}\\n D{{ "
+               "messages[0].content }}\\n  {% endif %}\\n\"},"
+               "{\"name\":\"tool_use\",\"template\":\"\\n T{{ tools | length }}  \\n\"}]}");
+    expect_folder(folder, NULL, NULL, "tokenizer_config.json| D(Hi)\n");
+    expect_folder(folder, NULL, "[{}]", "tokenizer_config.json|\n T1  ");
+    write_file(folder, "tokenizer_config.json",
+               "{\"chat_template\":[{\"name\":\"rag\",\"template\":\"x\"}]}");
+    expect_folder(folder, NULL, NULL,
+                  "tokenizer_config.json: chat_template is neither a text nor a list with one "
+                  "called \"default\"");
+    tokenizer_close(t);
+}
+
+static void what_is_wrong_with_a_template_is_said_when_it_is_opened(void)
+{
+    const char *folder = in_scratch("wrong");
+    struct tokenizer *t = make_folder(all_specials, "wrong");
+
+    write_file(folder, "chat_template.jinja", "a\n{{ x | urlize }}");
+    expect_folder(
+        folder, NULL, NULL,
+        "chat_template.jinja: the chat template, line 2: the filter 'urlize' is not known");
+    expect_folder(folder, "{% if %}", NULL, "chat_template line 1: unexpected end of {% %}");
+    expect_folder(folder, "vicuna", NULL,
+                  "chat_template is neither Jinja text nor one of chatml, llama2, llama3, mistral, "
+                  "gemma, phi, "
+                  "deepseek, zephyr, plain");
+    write_file(folder, "tokenizer_config.json", "{");
+    EXPECT(strncmp(open_folder(folder, NULL, NULL), "tokenizer_config.json line 1", 28) == 0);
+    tokenizer_close(t);
+}
+
 int main(void)
 {
     scratch_make();
@@ -220,6 +566,25 @@ int main(void)
     RUN(llama_2_keeps_its_blanks);
     RUN(llama_3_ends_turns_with_eot);
     RUN(mistral_gemma_phi_deepseek_zephyr_and_plain_train_the_answer);
+    RUN(turns_with_weight_0_are_not_trained);
+    RUN(repeated_blank_and_empty_turns_have_exact_spans);
+    RUN(special_tokens_in_what_people_write_end_nothing);
+    RUN(a_header_in_the_users_turn_is_not_trained);
+    RUN(a_prompt_that_says_more_than_turns_do_leaves_the_answer);
+    RUN(templates_without_special_tokens_train_to_the_end_of_the_turn);
+    RUN(templates_without_a_loop_have_spans_too);
+    RUN(merged_turns_keep_their_own_weights);
+    RUN(generation_blocks_say_what_is_trained);
+    RUN(an_order_that_a_template_refuses_is_an_error_with_its_words);
+    RUN(a_template_that_fails_says_where);
+    RUN(calls_are_trained_in_the_form_that_the_template_wants);
+    RUN(tools_are_data);
+    RUN(a_conversation_has_one_bos_or_none_but_llama_2);
+    RUN(a_prompt_for_the_model_has_nothing_to_train);
+    RUN(knows_what_ends_a_turn);
+    RUN(a_folders_template_is_found_where_it_may_be);
+    RUN(a_list_of_templates_has_one_for_tools);
+    RUN(what_is_wrong_with_a_template_is_said_when_it_is_opened);
     tokenizer_close(tokens);
     scratch_remove();
     return tap_done();

@@ -79,13 +79,14 @@ static int bare_length(const char *text)
     return (int)(n - taken); /* at most CONFIG_MAX */
 }
 
-/* One template out of two: `+` keeps the white space beside the tags as it is. */
+/* One template out of two. Each begins a line, as it did, for the line end is the tag's; `+` leaves the blanks at
+ * its end alone. */
 static int join_templates(struct chat_template *c, const char *with_tools, const char *without,
                           const char *source, struct err *err)
 {
     char *text = NULL;
 
-    if (asprintf(&text, "{%% if tools is not none +%%}%.*s{%%+ else +%%}%.*s{%%+ endif +%%}",
+    if (asprintf(&text, "{%% if tools is not none %%}\n%.*s{%%+ else %%}\n%.*s{%%+ endif %%}",
                  bare_length(with_tools), with_tools, bare_length(without), without) < 0) {
         return no_memory(err);
     }
