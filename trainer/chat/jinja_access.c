@@ -136,7 +136,7 @@ static int indexed(struct jinja *j, struct jinja_value object, struct jinja_valu
     if (object.kind == JINJA_RANGE) {
         const struct jinja_range *r = object.as.range;
         at = place(index, r->n);
-        *out = jinja_int(r->start + (at < 0 ? 0 : at) * r->step);
+        *out = jinja_int(jinja_range_at(r, at < 0 ? 0 : at));
     } else {
         at = place(index, (int64_t)object.as.list->n);
         *out = at < 0 ? jinja_none() : object.as.list->at[at];

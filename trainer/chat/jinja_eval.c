@@ -19,13 +19,15 @@ int jinja_push_scope(struct jinja *j)
 int jinja_assign(struct jinja *j, const char *name, struct jinja_value v)
 {
     struct jinja_binding *b;
+    int64_t looks = 0;
 
-    for (b = j->scope->first; b != NULL; b = b->next) {
+    for (b = j->scope->first; b != NULL; b = b->next, looks++) {
         if (b->name == name) {
             b->value = v;
             return 0;
         }
     }
+    TRY(jinja_step(j, looks / 16));
     JINJA_TAKE(j, b, sizeof *b);
     *b = (struct jinja_binding){j->scope->first, name, v};
     j->scope->first = b;

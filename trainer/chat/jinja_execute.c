@@ -109,6 +109,7 @@ static int bind_parameters(struct jinja *j, const struct jinja_node *params,
     for (const struct jinja_node *p = params; p != NULL; p = p->next, at++) {
         struct jinja_value v;
         bool given = at < args->n;
+        TRY(jinja_step(j, 1 + (int64_t)(args->named_count / 16)));
         if (given) {
             v = args->at[at];
         }
@@ -135,16 +136,6 @@ static int bind_parameters(struct jinja *j, const struct jinja_node *params,
     return 0;
 }
 
-static const char *interned(const struct jinja_template *t, const char *name)
-{
-    for (const struct jinja_name *w = t->names; w != NULL; w = w->next) {
-        if (strcmp(w->text, name) == 0) {
-            return w->text;
-        }
-    }
-    return NULL;
-}
-
 int jinja_call_macro(struct jinja *j, const struct jinja_macro *m, const struct jinja_args *args,
                      const struct jinja_value *caller, struct jinja_value *out)
 {
@@ -156,9 +147,8 @@ int jinja_call_macro(struct jinja *j, const struct jinja_macro *m, const struct 
     j->scope = m->scope;
     TRY(jinja_push_scope(j));
     TRY(bind_parameters(j, n->op == DO_MACRO ? n->a : n->b, args));
-    const char *name = interned(j->template, "caller");
-    if (caller != NULL && name != NULL) {
-        TRY(jinja_assign(j, name, *caller));
+    if (caller != NULL && j->template->caller != NULL) {
+        TRY(jinja_assign(j, j->template->caller, *caller));
     }
     TRY(capture(j, n->first, out));
     j->scope = scope;
@@ -217,7 +207,7 @@ static int run_loop(struct jinja *j, const struct jinja_node *n, const struct ji
 {
     struct jinja_scope *const scope = j->scope;
     const int32_t turn = j->turn;
-    const char *name = interned(j->template, "loop");
+    const char *name = j->template->loop;
     struct jinja_loop *loop;
 
     JINJA_TAKE(j, loop, sizeof *loop);
@@ -404,7 +394,8 @@ static int render(struct jinja *j, const struct jinja_variable *variables, int c
 
     TRY(jinja_push_scope(j));
     for (int i = 0; i < count; i++) {
-        const char *name = interned(j->template, variables[i].name);
+        const char *name =
+            jinja_interned(j->template, variables[i].name, strlen(variables[i].name));
         if (name != NULL) {
             TRY(jinja_from_json(j, &v, variables[i].value, variables[i].data));
             TRY(jinja_assign(j, name, v));

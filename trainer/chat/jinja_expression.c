@@ -85,6 +85,27 @@ int jinja_new_node(struct jinja_parser *p, struct jinja_node **out, enum jinja_o
     return 0;
 }
 
+/* FNV-1a. */
+static size_t list_of(const char *name, size_t n)
+{
+    uint32_t hash = 2166136261U;
+
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ (unsigned char)name[i]) * 16777619U;
+    }
+    return hash % JINJA_NAME_LISTS;
+}
+
+const char *jinja_interned(const struct jinja_template *t, const char *name, size_t n)
+{
+    for (const struct jinja_name *w = t->names[list_of(name, n)]; w != NULL; w = w->next) {
+        if (strncmp(w->text, name, n) == 0 && w->text[n] == '\0') {
+            return w->text;
+        }
+    }
+    return NULL;
+}
+
 int jinja_parse_name(struct jinja_parser *p, const char **name)
 {
     const struct jinja_token *t = p->at;
@@ -93,20 +114,19 @@ int jinja_parse_name(struct jinja_parser *p, const char **name)
         return jinja_unexpected(p);
     }
     p->at++;
-    for (const struct jinja_name *w = p->template->names; w != NULL; w = w->next) {
-        if (strncmp(w->text, t->at, t->n) == 0 && w->text[t->n] == '\0') {
-            *name = w->text;
-            return 0;
-        }
+    *name = jinja_interned(p->template, t->at, t->n);
+    if (*name != NULL) {
+        return 0;
     }
+    struct jinja_name **list = &p->template->names[list_of(t->at, t->n)];
     struct jinja_name *w = jinja_arena_take(&p->template->arena, sizeof *w + t->n + 1);
     if (w == NULL) {
         return no_memory(p);
     }
     memcpy(w->text, t->at, t->n);
     w->text[t->n] = '\0';
-    w->next = p->template->names;
-    p->template->names = w;
+    w->next = *list;
+    *list = w;
     *name = w->text;
     return 0;
 }

@@ -123,6 +123,12 @@ static int rsplit_at_spaces(struct jinja *j, struct jinja_value v, int64_t most,
     return 0;
 }
 
+/* Looking from the back compares at every place anew. */
+static int search_steps(struct jinja *j, const struct jinja_text *t, const struct jinja_text *part)
+{
+    return jinja_step(j, (int64_t)((t->n / 16 + 1) * (part->n / 256 + 1)));
+}
+
 static int split_at(struct jinja *j, struct jinja_value v, const struct jinja_text *between,
                     int64_t most, struct jinja_list *l)
 {
@@ -143,7 +149,7 @@ static int rsplit_at(struct jinja *j, struct jinja_value v, const struct jinja_t
     const struct jinja_text *t = v.as.text;
     size_t end = t->n, at;
 
-    TRY(jinja_step(j, (int64_t)(t->n / 16)));
+    TRY(search_steps(j, t, between));
     for (; most != 0 && (at = jinja_search_back(t, between, end)) != SIZE_MAX; most--) {
         TRY(add_cut(j, l, v, at + between->n, end));
         end = at;
@@ -237,12 +243,14 @@ static int begins_or_ends(struct jinja *j, const struct jinja_call *c,
     *out = jinja_bool(false);
     if (c->a[0].kind != JINJA_TUPLE) {
         TRY(jinja_want_text(j, c->a[0], "a beginning or end"));
+        TRY(jinja_step(j, (int64_t)(c->a[0].as.text->n / 64)));
         *out = jinja_bool(holds(c->in.as.text, c->a[0].as.text));
         return 0;
     }
     for (size_t i = 0; i < c->a[0].as.list->n && !out->as.truth; i++) {
         const struct jinja_value part = c->a[0].as.list->at[i];
         TRY(jinja_want_text(j, part, "a beginning or end"));
+        TRY(jinja_step(j, 1 + (int64_t)(part.as.text->n / 64)));
         *out = jinja_bool(holds(c->in.as.text, part.as.text));
     }
     return 0;
@@ -261,6 +269,7 @@ static int str_endswith(struct jinja *j, const struct jinja_call *c, struct jinj
 static int str_removeprefix(struct jinja *j, const struct jinja_call *c, struct jinja_value *out)
 {
     TRY(jinja_want_text(j, c->a[0], "a prefix"));
+    TRY(jinja_step(j, (int64_t)(c->a[0].as.text->n / 64)));
     const struct jinja_text *t = c->in.as.text, *part = c->a[0].as.text;
     return jinja_cut(j, c->in, begins(t, part) ? part->n : 0, t->n, out);
 }
@@ -268,6 +277,7 @@ static int str_removeprefix(struct jinja *j, const struct jinja_call *c, struct 
 static int str_removesuffix(struct jinja *j, const struct jinja_call *c, struct jinja_value *out)
 {
     TRY(jinja_want_text(j, c->a[0], "a suffix"));
+    TRY(jinja_step(j, (int64_t)(c->a[0].as.text->n / 64)));
     const struct jinja_text *t = c->in.as.text, *part = c->a[0].as.text;
     return jinja_cut(j, c->in, 0, ends(t, part) ? t->n - part->n : t->n, out);
 }
@@ -303,7 +313,7 @@ static int find(struct jinja *j, const struct jinja_call *c, bool last, int64_t 
     const struct jinja_text *t = c->in.as.text;
 
     TRY(jinja_want_text(j, c->a[0], "what is looked for"));
-    TRY(jinja_step(j, (int64_t)(t->n / 16)));
+    TRY(search_steps(j, t, c->a[0].as.text));
     const size_t byte =
         last ? jinja_search_back(t, c->a[0].as.text, t->n) : jinja_search(t, c->a[0].as.text, 0);
     const struct jinja_text before = {.at = t->at, .n = byte == SIZE_MAX ? 0 : byte};
@@ -415,6 +425,7 @@ static int partition(struct jinja *j, const struct jinja_call *c, bool last,
     if (between->n == 0) {
         return JINJA_FAIL(j, "a separator is empty");
     }
+    TRY(search_steps(j, t, between));
     const size_t at = last ? jinja_search_back(t, between, t->n) : jinja_search(t, between, 0);
     const size_t none = last ? 0 : t->n;
     const size_t begin = at == SIZE_MAX ? none : at, end = at == SIZE_MAX ? none : at + between->n;
@@ -474,7 +485,7 @@ static int str_format(struct jinja *j, const struct jinja_call *c, struct jinja_
         if (ch != '{' && ch != '}') {
             continue;
         }
-        TRY(jinja_step(j, 1));
+        TRY(jinja_step(j, 1 + (int64_t)(c->args->named_count / 16)));
         TRY(jinja_out_cut(j, &o, c->in, done, at));
         if (at + 1 < t->n && t->at[at + 1] == ch) {
             TRY(jinja_out_cut(j, &o, c->in, at, at + 1));

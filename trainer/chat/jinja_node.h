@@ -95,10 +95,13 @@ struct jinja_name {
     char text[];
 };
 
+enum { JINJA_NAME_LISTS = 1024 };
+
 struct jinja_template {
     struct jinja_arena arena;
-    char *source;             /* owned: its line ends are \n */
-    struct jinja_name *names; /* all that occur              */
+    char *source;                               /* owned: its line ends are \n */
+    struct jinja_name *names[JINJA_NAME_LISTS]; /* all that occur, by a hash */
+    const char *loop, *caller;                  /* these two, interned       */
     struct jinja_node *body;
     bool has_generation;
 };
@@ -129,6 +132,8 @@ int jinja_expect_name(struct jinja_parser *p, const char *name);
 /* "unexpected X" at the present word. */
 int jinja_unexpected(struct jinja_parser *p);
 int jinja_new_node(struct jinja_parser *p, struct jinja_node **out, enum jinja_op op, int line);
+/* The one copy of a name that the template holds; NULL for a name that does not occur. */
+const char *jinja_interned(const struct jinja_template *t, const char *name, size_t n);
 /* The present word, a name, interned; moves on. */
 int jinja_parse_name(struct jinja_parser *p, const char **name);
 

@@ -308,6 +308,8 @@ int jinja_parse(struct jinja_template **out, const char *text, size_t bytes, str
     if (rc == 0) {
         p.at = tokens;
         rc = parse_body(&p, &t->body, NULL);
+        t->loop = jinja_interned(t, "loop", strlen("loop"));
+        t->caller = jinja_interned(t, "caller", strlen("caller"));
     }
     if (rc != 0) {
         jinja_free(t);

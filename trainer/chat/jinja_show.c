@@ -160,7 +160,7 @@ static int repr_range(struct jinja *j, struct jinja_out *o, struct jinja_value v
 
     if (r->step == 1) {
         (void)snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", r->start,
-                       r->start + r->n);
+                       jinja_range_at(r, r->n));
     } else {
         return JINJA_FAIL(j, "a range with a step can't be written");
     }

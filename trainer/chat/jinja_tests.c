@@ -203,7 +203,9 @@ static int function_range(struct jinja *j, const struct jinja_call *c, struct ji
     JINJA_TAKE(j, r, sizeof *r);
     *r = (struct jinja_range){start, step, 0};
     if (wide > 0.0) {
-        r->n = step > 0 ? (stop - start - 1) / step + 1 : (start - stop - 1) / -step + 1;
+        const uint64_t a = (uint64_t)start, b = (uint64_t)stop, s = (uint64_t)step;
+        r->n = (int64_t)(step > 0 ? (b - a - 1) / s + 1
+                                  : (a - b - 1) / (0 - s) + 1); /* RANGE_MAX at most */
     }
     *out = (struct jinja_value){.kind = JINJA_RANGE, .tag = jinja_untagged, .as.range = r};
     return 0;

@@ -14,7 +14,6 @@ enum {
     CHUNK_BYTES = 1 << 16,
     ALIGNMENT = 16,
     DEPTH_MAX = 800, /* a level takes a few hundred bytes of stack */
-    RANGE_STEP_SHARE = 16,
 };
 
 struct jinja_chunk {
@@ -34,13 +33,20 @@ void *jinja_arena_take(struct jinja_arena *a, size_t bytes)
     }
     bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (c == NULL || bytes > c->room - c->used) {
-        const size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        c = malloc(sizeof *c + room);
-        if (c == NULL) {
+        const bool is_large = bytes > CHUNK_BYTES / 4;
+        const size_t room = is_large ? bytes : CHUNK_BYTES;
+        struct jinja_chunk *new = malloc(sizeof *new + room);
+        if (new == NULL) {
             return NULL;
         }
-        *c = (struct jinja_chunk){.next = a->chunks, .room = room};
-        a->chunks = c;
+        *new = (struct jinja_chunk){.next = c, .room = room};
+        if (is_large && c != NULL) { /* the first one still has room for what is small */
+            new->next = c->next;
+            c->next = new;
+        } else {
+            a->chunks = new;
+        }
+        c = new;
     }
     void *p = c->bytes + c->used;
     c->used += bytes;
@@ -200,7 +206,8 @@ int jinja_find(struct jinja *j, const struct jinja_dict *d, struct jinja_value k
     bool equal = false;
 
     *out = NULL;
-    TRY(jinja_step(j, (int64_t)(d->n / RANGE_STEP_SHARE)));
+    const size_t length = key.kind == JINJA_STRING ? key.as.text->n : 0;
+    TRY(jinja_step(j, (int64_t)((d->n / 16 + 1) * (length / 64 + 1))));
     switch (key.kind) {
     case JINJA_STRING: *out = jinja_find_name(d, key.as.text->at, key.as.text->n); return 0;
     case JINJA_LIST:
@@ -413,6 +420,12 @@ static int order_texts(const struct jinja_text *a, const struct jinja_text *b)
     return difference != 0 ? difference : (a->n > b->n) - (a->n < b->n);
 }
 
+/* Comparing a text costs as many steps as it is long. */
+static int64_t text_steps(struct jinja_value v)
+{
+    return 1 + (v.kind == JINJA_STRING ? (int64_t)(v.as.text->n / 64) : 0);
+}
+
 static int equal_lists(struct jinja *j, const struct jinja_list *a, const struct jinja_list *b,
                        bool *equal)
 {
@@ -441,7 +454,7 @@ static int equal_dicts(struct jinja *j, const struct jinja_dict *a, const struct
 
 int jinja_equal(struct jinja *j, struct jinja_value a, struct jinja_value b, bool *equal)
 {
-    TRY(jinja_step(j, 1));
+    TRY(jinja_step(j, text_steps(a)));
     if (jinja_is_number(a) && jinja_is_number(b)) {
         const bool is_nan = isnan(jinja_real(a)) || isnan(jinja_real(b));
         *equal = !is_nan && order_numbers(a, b) == 0;
@@ -482,7 +495,7 @@ int jinja_order(struct jinja *j, struct jinja_value a, struct jinja_value b, int
     bool equal = true;
     const bool are_lists = a.kind == b.kind && (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE);
 
-    TRY(jinja_step(j, 1));
+    TRY(jinja_step(j, text_steps(a)));
     if (jinja_is_number(a) && jinja_is_number(b)) {
         *order = order_numbers(a, b);
         return 0;
@@ -573,6 +586,12 @@ const char *jinja_type_name(struct jinja_value v)
     return names[v.kind];
 }
 
+int64_t jinja_range_at(const struct jinja_range *r, int64_t i)
+{
+    /* Without signs nothing overflows on the way to a number that fits. */
+    return (int64_t)((uint64_t)r->start + (uint64_t)i * (uint64_t)r->step);
+}
+
 static int characters(struct jinja *j, struct jinja_value v, struct jinja_list *l)
 {
     struct jinja_value c;
@@ -611,7 +630,7 @@ int jinja_elements(struct jinja *j, struct jinja_value v, struct jinja_list **ou
     case JINJA_RANGE:
         TRY(jinja_step(j, v.as.range->n));
         for (int64_t i = 0; i < v.as.range->n; i++) {
-            TRY(jinja_append(j, *out, jinja_int(v.as.range->start + i * v.as.range->step)));
+            TRY(jinja_append(j, *out, jinja_int(jinja_range_at(v.as.range, i))));
         }
         return 0;
     case JINJA_NONE:

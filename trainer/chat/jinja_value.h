@@ -215,6 +215,8 @@ int jinja_contains(struct jinja *j, struct jinja_value whole, struct jinja_value
                    bool *contains);
 /* As Python calls the type: "str", "dict". */
 const char *jinja_type_name(struct jinja_value v);
+/* Element i of a range. */
+int64_t jinja_range_at(const struct jinja_range *r, int64_t i);
 /* The elements of what can be iterated: a new list, or the list itself. */
 int jinja_elements(struct jinja *j, struct jinja_value v, struct jinja_list **out);
 /* len(v); an error where Python has none. */
