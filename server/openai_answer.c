@@ -125,13 +125,13 @@ static int put_chunk(const struct openai_answer *a, char **text, json_t *choice,
                           (json_int_t)a->created, "model", a->ask->model, "choices", choice);
 
     if (a->ask->include_usage) {
-        (void)json_object_set_new(o, "usage",
-                                  choice != NULL
-                                      ? json_null()
-                                      : json_pack("{s:I, s:I, s:I}", "prompt_tokens",
-                                                  (json_int_t)a->prompt_tokens, "completion_tokens",
-                                                  (json_int_t)a->tokens, "total_tokens",
-                                                  (json_int_t)(a->prompt_tokens + a->tokens)));
+        (void)json_object_set_new(
+            o, "usage",
+            choice != NULL
+                ? json_null()
+                : json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)a->prompt_tokens,
+                            "completion_tokens", (json_int_t)a->tokens, "total_tokens",
+                            (json_int_t)a->prompt_tokens + (json_int_t)a->tokens));
     }
     char *json = o == NULL ? NULL : json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(o);
@@ -247,7 +247,7 @@ static int take_piece(struct openai_answer *a, int prompt, const json_t *line, c
                       struct err *err)
 {
     const json_t *number = json_object_get(line, "index");
-    const json_int_t index = prompt * a->ask->n + json_integer_value(number);
+    const json_int_t index = (json_int_t)prompt * a->ask->n + json_integer_value(number);
 
     if (!json_is_string(json_object_get(line, "text")) || json_integer_value(number) < 0 ||
         json_integer_value(number) >= a->ask->n) {
@@ -332,5 +332,5 @@ json_t *openai_answer_body(const struct openai_answer *a)
                      (json_int_t)a->created, "model", a->ask->model, "choices", choices, "usage",
                      "prompt_tokens", (json_int_t)a->prompt_tokens, "completion_tokens",
                      (json_int_t)a->tokens, "total_tokens",
-                     (json_int_t)(a->prompt_tokens + a->tokens));
+                     (json_int_t)a->prompt_tokens + (json_int_t)a->tokens);
 }

@@ -27,8 +27,8 @@ static inline void write_tokenizer(const char *dir)
                                                0, "lstrip", 0, "rstrip", 0, "normalized", 0));
         json_object_set_new(vocab, special[i], json_integer(i));
     }
-    for (char c = ','; c < ',' + 68; c++) {
-        const char one[2] = {c, '\0'};
+    for (int c = ','; c < ',' + 68; c++) {
+        const char one[2] = {(char)c, '\0'};
         json_object_set_new(vocab, one, json_integer(id++));
     }
     for (int i = 0; i < 25; i++) {

@@ -10,6 +10,8 @@
 
 #include "kernels/check.h"
 
+enum { DISTANCES = 5 }; /* the last step is 2^5 from the most likely, then all */
+
 struct candidate {
     double p; /* logit over temperature, then probability over the largest */
     int32_t id;
@@ -123,6 +125,13 @@ static int64_t nucleus(const struct candidate *list, int64_t n, double sum,
     return count;
 }
 
+/* Whether a list of tokens whose probabilities are `near` is too short for the choice: top_k wants a number of them, top_p a
+ * part of all. */
+static bool lacks(bool cut, double near, const struct draw *d, const struct sampling *c)
+{
+    return cut || near < c->top_p * d->sum;
+}
+
 /* The beginning of the sorted list that the choice allows; its length. */
 static int64_t list_allowed(struct sampler *s, const struct draw *d, const struct sampling *c)
 {
@@ -131,15 +140,14 @@ static int64_t list_allowed(struct sampler *s, const struct draw *d, const struc
     double near = 0.0, sum = d->sum;
     int64_t n = 0;
 
-    for (double distance = 4.0;
-         n == 0 || (distance < 64.0 && n < k && (cut || near < c->top_p * d->sum));
-         distance *= 2.0) {
-        n = list_near(s, d, distance, &near);
+    for (int doubled = 2; n == 0 || (doubled <= DISTANCES && n < k && lacks(cut, near, d, c));
+         doubled++) {
+        n = list_near(s, d, ldexp(1.0, doubled), &near);
         if (n == 0) {
             return 0; /* not a number */
         }
     }
-    if (n < k && (cut || near < c->top_p * d->sum)) {
+    if (n < k && lacks(cut, near, d, c)) {
         n = list_near(s, d, INFINITY, &near);
     }
     if (cut) {

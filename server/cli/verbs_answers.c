@@ -218,11 +218,10 @@ static int converse(struct cli *c, json_t *body, struct err *err)
         if (is_terminal) {
             (void)fputs("> ", stderr);
         }
-        const ssize_t n = getline(&line, &room, stdin);
-        if (n <= 0) {
+        if (getline(&line, &room, stdin) <= 0) {
             break;
         }
-        line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
+        line[strcspn(line, "\n")] = '\0';
         if (line[0] == '\0') {
             continue;
         }

@@ -236,7 +236,9 @@ static void hear(struct server *s, int ms)
         const short in = c->ended ? 0 : POLLIN, out = c->out_bytes > 0 ? POLLOUT : 0;
         wait[FIXED + i] = (struct pollfd){.fd = c->fd, .events = (short)(in | out)};
     }
-    if (poll(wait, (nfds_t)(FIXED + s->count), ms) <= 0) {
+    const nfds_t all = (nfds_t)FIXED + (nfds_t)s->count;
+
+    if (poll(wait, all, ms) <= 0) {
         return;
     }
     take_signal(s);
