@@ -106,15 +106,22 @@ static void packed_rows_have_the_loss_of_the_examples_one_by_one(void)
 
 static void two_of_very_different_lengths_are_the_batch_of_both(void)
 {
-    const int64_t lengths[] = {11, 101};
+    const int64_t lengths[] = {11, 101}, short_lengths[] = {5, 29, 12, 7};
     struct token_file *f = put_examples("uneven", lengths, 2, 90, 0);
     struct pack *alone = pack_all(f, LONG, PACK_ALONE, 2);
     struct pack *together = pack_all(f, LONG, PACK_TOGETHER, 2);
+    struct token_file *short_file = put_examples("short", short_lengths, 4, 90, 0);
+    struct pack *short_ones = pack_all(short_file, LONG, PACK_ALONE, 4);
     const char *model = "llama_mha_untied";
     const struct outcome apart = step_on(alone, model, (struct way){.micro_batch = 1});
     const struct outcome at_once = step_on(alone, model, (struct way){.micro_batch = 2});
     const struct outcome packed = step_on(together, model, (struct way){.micro_batch = 1});
 
+    const struct outcome at_a_time = step_on(short_ones, model, (struct way){.micro_batch = 4});
+    const struct outcome one_by_one = step_on(short_ones, model, (struct way){.micro_batch = 1});
+
+    EXPECT(at_a_time.narrowest == 32);
+    expect_same(&at_a_time, &one_by_one);
     EXPECT(together->rows == 1);
     EXPECT(at_once.result.tokens == alone->trained);
     EXPECT(apart.narrowest == 32 && at_once.narrowest == LONG && packed.narrowest == LONG);
@@ -122,6 +129,8 @@ static void two_of_very_different_lengths_are_the_batch_of_both(void)
     expect_same(&apart, &packed);
     pack_free(alone);
     pack_free(together);
+    pack_free(short_ones);
+    token_file_close(short_file);
     token_file_close(f);
 }
 

@@ -33,21 +33,20 @@ static int64_t places(const struct token_file *f, uint32_t e)
 }
 
 /* Every example in one row, no row too long; the places of the longest row. */
-static int64_t longest_of(const struct pack *p, const struct token_file *f)
+static int64_t longest_of(const struct pack *p)
 {
     char *seen = calloc((size_t)p->examples + 1, 1);
     int64_t most = 0;
 
-    EXPECT(p->row[0] == 0 && p->row[p->rows] == p->examples);
+    EXPECT(p->row[0] == 0 && p->row[p->rows] == p->pieces && p->pieces == p->examples);
     for (int64_t r = 0; r < p->rows; r++) {
         int64_t used = 0;
         EXPECT(p->row[r] < p->row[r + 1]);
         for (uint32_t i = p->row[r]; i < p->row[r + 1]; i++) {
-            EXPECT(p->example[i] < p->examples && !seen[p->example[i]]);
-            seen[p->example[i]] = 1;
-            used += places(f, p->example[i]);
+            EXPECT(p->piece[i].document < p->examples && !seen[p->piece[i].document]);
+            seen[p->piece[i].document] = 1;
+            used += pack_places(p, p->piece[i]);
         }
-        EXPECT(pack_longest(p, r, 1) == used);
         most = used > most ? used : most;
     }
     free(seen);
@@ -62,11 +61,11 @@ static void rows_hold_every_example_once_and_little_else(void)
         struct token_file *f = many("many", counts[i]);
         struct pack *p = pack_all(f, S, PACK_TOGETHER, 1), *q = pack_all(f, S, PACK_TOGETHER, 8);
         EXPECT(p->examples == counts[i]);
-        EXPECT(longest_of(p, f) <= S);
+        EXPECT(longest_of(p) <= S);
         EXPECT(p->tokens == token_file_count(f));
         /* The same rows again; at most a hundredth of the places is left over. */
         EXPECT(q->rows == p->rows && p->group == 0);
-        EXPECT(memcmp(p->example, q->example, (size_t)p->examples * sizeof *p->example) == 0);
+        EXPECT(memcmp(p->piece, q->piece, (size_t)p->pieces * sizeof *p->piece) == 0);
         EXPECT(memcmp(p->row, q->row, (size_t)(p->rows + 1) * sizeof *p->row) == 0);
         EXPECT(counts[i] < 1000 ||
                (double)(p->tokens - p->examples) > 0.99 * (double)(p->rows * S));
@@ -91,9 +90,9 @@ static void labels_are_shifted_within_an_example_and_never_cross(void)
     for (int64_t r = 0; r < ROWS; r++) {
         int64_t at = r * S;
         for (uint32_t i = r < p->rows ? p->row[r] : 0; r < p->rows && i < p->row[r + 1]; i++) {
-            const int64_t begin = token_file_begin(f, p->example[i]), start = at - r * S;
-            const int64_t masked = lengths[p->example[i]] / 3;
-            for (int64_t k = 0; k < places(f, p->example[i]); k++, at++) {
+            const int64_t begin = token_file_begin(f, p->piece[i].document), start = at - r * S;
+            const int64_t masked = lengths[p->piece[i].document] / 3;
+            for (int64_t k = 0; k < places(f, p->piece[i].document); k++, at++) {
                 EXPECT(b.ids[at] == token_file_at(f, begin + k));
                 EXPECT(b.labels[at] == (k + 1 >= masked ? token_file_at(f, begin + k + 1) : -100));
                 EXPECT(b.positions[at] == k && b.first[at] == start);
@@ -117,9 +116,9 @@ static void rows_of_one_length_come_in_groups_and_all_of_them_in_every_epoch(voi
         const struct data_set set = pack_set(p, 5);
         int64_t same = 0;
         EXPECT(p->rows == n && data_samples(&set) == n);
-        (void)longest_of(p, f);
+        (void)longest_of(p);
         for (int64_t i = 1; i < n; i++) {
-            EXPECT(places(f, p->example[i - 1]) <= places(f, p->example[i]));
+            EXPECT(places(f, p->piece[i - 1].document) <= places(f, p->piece[i].document));
         }
         for (int64_t epoch = 0; epoch < 5; epoch++) {
             char *seen = calloc((size_t)n, 1);
@@ -252,17 +251,42 @@ static void a_few_examples_all_train_unless_more_is_asked(void)
     token_file_close(f);
 }
 
-static void refuses_examples_that_no_row_holds(void)
+static void a_long_text_is_cut_into_pieces_that_train_every_token_once(void)
 {
-    const int64_t lengths[] = {5, S + 2, 1};
-    struct token_file *f = put_examples("refused", lengths, 3, 101, 0);
+    const int64_t lengths[] = {3 * S + 1, 2 * S + 2, 5, S + 1};
+    struct token_file *f = put_examples("long", lengths, 4, 101, 0);
+
+    for (int way = 0; way < 2; way++) {
+        struct pack *p = pack_all(f, S, (enum pack_way)way, 2);
+        const struct data_set set = pack_set(p, 1);
+        struct batch b;
+        const struct data_rows rows = rows_of(&b);
+        int64_t trained = 0, places_of_all = 0;
+        EXPECT(p->pieces == 3 + 3 + 1 + 1 && p->examples == 4);
+        for (int64_t i = 0; i < p->pieces; i++) {
+            EXPECT(pack_places(p, p->piece[i]) <= S);
+            places_of_all += pack_places(p, p->piece[i]);
+        }
+        EXPECT(places_of_all == token_file_count(f) - 4);
+        for (int64_t r = 0; r < p->rows; r += ROWS) {
+            trained += data_batch_in_order(&set, &rows, r, ROWS);
+        }
+        EXPECT(trained == p->trained);
+        pack_free(p);
+    }
+    token_file_close(f);
+}
+
+static void refuses_an_example_without_a_label(void)
+{
+    const int64_t lengths[] = {5, 1};
+    struct token_file *f = put_examples("refused", lengths, 2, 101, 0);
     struct pack *p;
     struct err err;
-    const uint32_t good = 0, longer = 1, single = 2;
+    const uint32_t good = 0, single = 1;
 
     EXPECT(pack_make(&p, f, &good, 1, S, PACK_ALONE, 1, &err) == 0);
     pack_free(p);
-    EXPECT(pack_make(&p, f, &longer, 1, S, PACK_ALONE, 1, &err) == ERR_BAD_FILE && p == NULL);
     EXPECT(pack_make(&p, f, &single, 1, S, PACK_TOGETHER, 1, &err) == ERR_BAD_FILE && p == NULL);
     token_file_close(f);
 }
@@ -324,7 +348,8 @@ int main(void)
     RUN(the_split_holds_out_whole_examples_and_never_one_of_both);
     RUN(copies_stay_on_one_side);
     RUN(a_few_examples_all_train_unless_more_is_asked);
-    RUN(refuses_examples_that_no_row_holds);
+    RUN(a_long_text_is_cut_into_pieces_that_train_every_token_once);
+    RUN(refuses_an_example_without_a_label);
     RUN(a_file_of_examples_is_read_back_and_damage_is_noticed);
     RUN(an_abandoned_file_leaves_nothing);
     scratch_remove();

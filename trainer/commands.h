@@ -8,6 +8,7 @@
 int command_run(int argc, char **argv);      /* a job folder, to its end          */
 int command_plan(int argc, char **argv);     /* what a request needs              */
 int command_check(int argc, char **argv);    /* the report of a training file     */
+int command_preview(int argc, char **argv);  /* what of a request's file is trained */
 int command_generate(int argc, char **argv); /* text from a model folder          */
 int command_serve(int argc, char **argv);    /* a model behind a socket      */
 int command_export(int argc, char **argv);   /* merged or converted models        */

@@ -16,6 +16,7 @@ static const struct {
     {"run", command_run, "JOBDIR: run the job in a folder to its end"},
     {"plan", command_plan, "SPEC.json: the memory that a request needs"},
     {"check", command_check, "FILE: what is in a file of examples, and what is wrong with it"},
+    {"preview", command_preview, "REQUEST.json: the first examples, token by token"},
     {"tokenize", tokenize_main, "TOKENIZER FILE: token ids of a text, or learn a tokenizer"},
     {"generate", command_generate, "MODELDIR --prompt TEXT: continue a text"},
     {"serve", command_serve, "MODELDIR --socket PATH: texts and chats for other programs"},

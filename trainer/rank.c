@@ -279,7 +279,7 @@ static void evaluate(struct run *r)
     const double begun = clock_seconds();
     struct step_result result;
 
-    if (r->in.validation.end <= r->in.validation.begin) {
+    if (data_samples(&r->in.validation) == 0) {
         return;
     }
     events_stage(r->events, STAGE_EVALUATING);

@@ -32,13 +32,56 @@ static json_t *token_or_null(int64_t id)
 }
 
 /* The model's own, else the two tokens that generation needs. */
-static json_t *generation_config(const struct inputs *in)
+static json_t *generation_of_model(const struct inputs *in)
 {
     if (in->generation != NULL) {
-        return json_incref(in->generation);
+        return json_deep_copy(in->generation);
     }
     return json_pack("{s:b, s:o, s:o}", "_from_model_config", 1, "bos_token_id",
                      token_or_null(in->arch.bos), "eos_token_id", token_or_null(in->arch.eos));
+}
+
+/* With the token by which a trained chat model says that it is done. */
+static json_t *generation_config(const struct inputs *in)
+{
+    json_t *all = generation_of_model(in), *old = json_object_get(all, "eos_token_id"), *one;
+    json_t *eos = json_array();
+    bool there = in->end_of_turn < 0;
+    size_t i;
+
+    if (json_is_integer(old)) {
+        (void)json_array_append(eos, old);
+    }
+    json_array_foreach(old, i, one)
+    {
+        (void)json_array_append(eos, one);
+    }
+    json_array_foreach(eos, i, one)
+    {
+        there = there || json_integer_value(one) == in->end_of_turn;
+    }
+    if (there) {
+        json_decref(eos);
+        return all;
+    }
+    (void)json_array_append_new(eos, json_integer((json_int_t)in->end_of_turn));
+    if (all == NULL || json_object_set_new(all, "eos_token_id", eos) != 0) {
+        json_decref(all);
+        return NULL;
+    }
+    return all;
+}
+
+/* What the model was trained to read: whoever talks to it renders the same. */
+static int write_template(const struct inputs *in, const char *dir, struct err *err)
+{
+    char path[IO_PATH_MAX];
+
+    if (in->chat_template == NULL) {
+        return 0;
+    }
+    TRY(io_join(path, sizeof path, dir, "chat_template.jinja", err));
+    return io_write_file(path, in->chat_template, strlen(in->chat_template), err);
 }
 
 /* Everything that decides which sample comes next, and where the run stands. */
@@ -67,6 +110,7 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
         TRY(write_json(dir, "generation_config.json", generation_config(in), err));
     }
     TRY(tokenizer_save(in->tokenizer, dir, err));
+    TRY(write_template(in, dir, err));
     TRY(state_save(e->model, save, err));
     return write_json(dir, "trainer.json", trainer_json(job, in, at), err);
 }

@@ -54,6 +54,8 @@ uint64_t token_file_text_bytes(const struct token_file *f);
 int32_t token_file_at(const struct token_file *f, int64_t i);
 bool token_file_trained(const struct token_file *f, int64_t i); /* is it a target? */
 
+int64_t token_file_targets(const struct token_file *f); /* how many are   */
+
 enum token_file_kind { TOKEN_FILE_TEXT, TOKEN_FILE_EXAMPLES };
 enum token_file_kind token_file_kind(const struct token_file *f);
 

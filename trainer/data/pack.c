@@ -10,10 +10,10 @@
 
 enum { WINDOW = 1 << 14 }; /* examples that are packed at a time */
 
-/* An example with the number that it is sorted by. */
+/* A piece with the number that it is sorted by. */
 struct ranked {
     uint64_t rank;
-    uint32_t example;
+    struct piece piece;
 };
 
 static int by_rank(const void *a, const void *b)
@@ -23,12 +23,22 @@ static int by_rank(const void *a, const void *b)
     if (x->rank != y->rank) {
         return x->rank < y->rank ? -1 : 1;
     }
-    return x->example < y->example ? -1 : x->example > y->example;
+    if (x->piece.document != y->piece.document) {
+        return x->piece.document < y->piece.document ? -1 : 1;
+    }
+    return x->piece.part < y->piece.part ? -1 : x->piece.part > y->piece.part;
 }
 
-static int64_t places_of(const struct token_file *f, uint32_t example)
+int64_t pack_begin(const struct pack *p, struct piece piece)
 {
-    return f->ends[example] - token_file_begin(f, example) - 1;
+    return token_file_begin(p->file, piece.document) + piece.part * p->S;
+}
+
+int64_t pack_places(const struct pack *p, struct piece piece)
+{
+    const int64_t left = p->file->ends[piece.document] - pack_begin(p, piece) - 1;
+
+    return left < p->S ? left : p->S;
 }
 
 /* The finalizer of splitmix64. */
@@ -74,7 +84,7 @@ static int by_place(const void *a, const void *b)
 static void deal(struct pack_split *out, const struct ranked *r, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        out->example[(i + out->training) % n] = r[i].example;
+        out->example[(i + out->training) % n] = r[i].piece.document;
     }
     qsort(out->example, (size_t)out->training, sizeof *out->example, by_place);
     qsort(out->example + out->training, (size_t)out->held, sizeof *out->example, by_place);
@@ -98,7 +108,7 @@ int pack_split(struct pack_split *out, const struct token_file *f, double fracti
         return FAIL(err, ERR_NO_MEMORY, "no memory for %lld examples", (long long)n);
     }
     for (uint32_t i = 0; i < n; i++) {
-        r[i] = (struct ranked){held > 0 ? hash_example(f, i, seed) : i, i};
+        r[i] = (struct ranked){held > 0 ? hash_example(f, i, seed) : i, {i, 0}};
     }
     qsort(r, (size_t)n, sizeof *r, by_rank);
     *out = (struct pack_split){.example = example, .held = border(r, n, held)};
@@ -116,10 +126,10 @@ void pack_split_fini(struct pack_split *s)
 
 /* One window on its way into rows. */
 struct window {
-    struct ranked example[WINDOW]; /* longest first                                   */
-    uint32_t row[WINDOW];          /* of the window, where each of them goes          */
-    uint32_t start[WINDOW + 1];    /* of the rows, in places of the sorted examples   */
-    int64_t room[2 * WINDOW];      /* a tree: the most room of the rows below; leaves at WINDOW */
+    struct ranked piece[WINDOW]; /* longest first                                     */
+    uint32_t row[WINDOW];        /* of the window, where each of them goes          */
+    uint32_t start[WINDOW + 1];  /* of the rows, in places of the sorted pieces     */
+    int64_t room[2 * WINDOW];    /* a tree: the most room of the rows below; leaves at WINDOW */
 };
 
 /* The first row with room for `places`, which takes them. */
@@ -139,32 +149,33 @@ static uint32_t first_fit(struct window *w, int64_t places)
     return row;
 }
 
-/* Pack w->example[0 .. n) behind the rows that p has. */
+/* Pack w->piece[0 .. n) behind the rows that p has. */
 static void pack_window(struct pack *p, struct window *w, size_t n)
 {
     uint32_t rows = 0;
 
-    qsort(w->example, n, sizeof *w->example, by_rank);
+    qsort(w->piece, n, sizeof *w->piece, by_rank);
     memset(w->start, 0, sizeof w->start);
     for (size_t i = 0; i < 2 * (size_t)WINDOW; i++) {
         w->room[i] = p->S;
     }
     for (size_t i = 0; i < n; i++) {
-        w->row[i] = first_fit(w, places_of(p->file, w->example[i].example));
+        w->row[i] = first_fit(w, pack_places(p, w->piece[i].piece));
         w->start[w->row[i] + 1]++;
         rows = w->row[i] + 1 > rows ? w->row[i] + 1 : rows;
     }
     for (uint32_t row = 0; row < rows; row++) {
         w->start[row + 1] += w->start[row];
-        p->row[++p->rows] = (uint32_t)p->examples + w->start[row + 1];
+        p->row[++p->rows] = (uint32_t)p->pieces + w->start[row + 1];
     }
     for (size_t i = 0; i < n; i++) {
-        p->example[p->examples + w->start[w->row[i]]++] = w->example[i].example;
+        p->piece[p->pieces + w->start[w->row[i]]++] = w->piece[i].piece;
     }
-    p->examples += (int64_t)n;
+    p->pieces += (int64_t)n;
 }
 
-static int pack_together(struct pack *p, const uint32_t *examples, int64_t count, struct err *err)
+/* `all` [count]: the pieces in the order of the file. */
+static int pack_together(struct pack *p, const struct piece *all, int64_t count, struct err *err)
 {
     struct window *w = malloc(sizeof *w);
 
@@ -174,8 +185,8 @@ static int pack_together(struct pack *p, const uint32_t *examples, int64_t count
     for (int64_t at = 0; at < count; at += WINDOW) {
         const int64_t n = count - at < WINDOW ? count - at : WINDOW;
         for (int64_t i = 0; i < n; i++) {
-            const uint32_t e = examples[at + i];
-            w->example[i] = (struct ranked){(uint64_t)(p->S - places_of(p->file, e)), e};
+            w->piece[i] =
+                (struct ranked){(uint64_t)(p->S - pack_places(p, all[at + i])), all[at + i]};
         }
         pack_window(p, w, (size_t)n);
     }
@@ -183,7 +194,7 @@ static int pack_together(struct pack *p, const uint32_t *examples, int64_t count
     return 0;
 }
 
-static int pack_alone(struct pack *p, const uint32_t *examples, int64_t count, struct err *err)
+static int pack_alone(struct pack *p, const struct piece *all, int64_t count, struct err *err)
 {
     struct ranked *r = calloc((size_t)count + 1, sizeof *r);
 
@@ -191,34 +202,64 @@ static int pack_alone(struct pack *p, const uint32_t *examples, int64_t count, s
         return FAIL(err, ERR_NO_MEMORY, "no memory to sort examples");
     }
     for (int64_t i = 0; i < count; i++) {
-        r[i] = (struct ranked){(uint64_t)places_of(p->file, examples[i]), examples[i]};
+        r[i] = (struct ranked){(uint64_t)pack_places(p, all[i]), all[i]};
     }
     qsort(r, (size_t)count, sizeof *r, by_rank);
     for (int64_t i = 0; i < count; i++) {
-        p->example[i] = r[i].example;
+        p->piece[i] = r[i].piece;
         p->row[i + 1] = (uint32_t)(i + 1);
     }
     p->rows = count;
-    p->examples = count;
+    p->pieces = count;
     free(r);
     return 0;
 }
 
-static int check_lengths(struct pack *p, const uint32_t *examples, int64_t count, struct err *err)
+/* Pieces of all examples, and what they hold. */
+static int count_pieces(struct pack *p, const uint32_t *examples, int64_t *pieces, struct err *err)
 {
-    for (int64_t i = 0; i < count; i++) {
+    *pieces = 0;
+    for (int64_t i = 0; i < p->examples; i++) {
         const int64_t begin = token_file_begin(p->file, examples[i]);
         const int64_t end = p->file->ends[examples[i]];
-        if (end - begin < 2 || end - begin > p->S + 1) {
-            return FAIL(err, ERR_BAD_FILE, "an example of %lld tokens does not fit a row of %lld",
-                        (long long)(end - begin), (long long)p->S);
+        if (end - begin < 2) {
+            return FAIL(err, ERR_BAD_FILE, "an example of a single token has nothing to learn");
         }
+        *pieces += (end - begin - 1 + p->S - 1) / p->S;
         p->tokens += end - begin;
         for (int64_t k = begin + 1; k < end; k++) {
             p->trained += token_file_trained(p->file, k);
         }
     }
-    return 0;
+    return *pieces <= UINT32_MAX ? 0
+                                 : FAIL(err, ERR_TOO_LARGE, "%lld samples of examples are too many",
+                                        (long long)*pieces);
+}
+
+static int fill(struct pack *p, const uint32_t *examples, enum pack_way way, struct err *err)
+{
+    int64_t count = 0, n = 0;
+
+    TRY(count_pieces(p, examples, &count, err));
+    struct piece *all = calloc((size_t)count + 1, sizeof *all);
+    p->piece = calloc((size_t)count + 1, sizeof *p->piece);
+    p->row = calloc((size_t)count + 1, sizeof *p->row);
+    if (all == NULL || p->piece == NULL || p->row == NULL) {
+        free(all);
+        return FAIL(err, ERR_NO_MEMORY, "no memory for rows of %lld examples",
+                    (long long)p->examples);
+    }
+    for (int64_t i = 0; i < p->examples; i++) {
+        const int64_t begin = token_file_begin(p->file, examples[i]);
+        for (uint32_t part = 0; begin + part * p->S + 1 < p->file->ends[examples[i]]; part++) {
+            all[n++] = (struct piece){examples[i], part};
+        }
+    }
+    CHECK(n == count, "%lld pieces, not %lld", (long long)n, (long long)count);
+    const int rc =
+        way == PACK_ALONE ? pack_alone(p, all, count, err) : pack_together(p, all, count, err);
+    free(all);
+    return rc;
 }
 
 int pack_make(struct pack **out, const struct token_file *f, const uint32_t *examples,
@@ -226,23 +267,15 @@ int pack_make(struct pack **out, const struct token_file *f, const uint32_t *exa
 {
     struct pack *p = calloc(1, sizeof *p);
 
-    CHECK(S >= 1 && count >= 0 && count <= UINT32_MAX && group >= 1, "S %lld, %lld examples",
-          (long long)S, (long long)count);
+    CHECK(S >= 1 && count >= 0 && group >= 1, "S %lld, %lld examples", (long long)S,
+          (long long)count);
     *out = NULL;
-    if (p != NULL) {
-        *p = (struct pack){.file = f, .S = S, .group = way == PACK_ALONE ? group : 0};
-        p->example = calloc((size_t)count + 1, sizeof *p->example);
-        p->row = calloc((size_t)count + 1, sizeof *p->row);
-    }
-    if (p == NULL || p->example == NULL || p->row == NULL) {
-        pack_free(p);
+    if (p == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for rows of %lld examples", (long long)count);
     }
-    int rc = check_lengths(p, examples, count, err);
-    if (rc == 0) {
-        rc = way == PACK_ALONE ? pack_alone(p, examples, count, err)
-                               : pack_together(p, examples, count, err);
-    }
+    *p =
+        (struct pack){.file = f, .S = S, .examples = count, .group = way == PACK_ALONE ? group : 0};
+    const int rc = fill(p, examples, way, err);
     if (rc != 0) {
         pack_free(p);
         return rc;
@@ -254,7 +287,7 @@ int pack_make(struct pack **out, const struct token_file *f, const uint32_t *exa
 void pack_free(struct pack *p)
 {
     if (p != NULL) {
-        free(p->example);
+        free(p->piece);
         free(p->row);
         free(p);
     }
@@ -264,18 +297,4 @@ struct data_set pack_set(const struct pack *p, uint64_t seed)
 {
     return (struct data_set){
         .file = p->file, .end = p->tokens, .S = p->S, .seed = seed, .apart = true, .rows = p};
-}
-
-int64_t pack_longest(const struct pack *p, int64_t row, int64_t count)
-{
-    int64_t most = 0;
-
-    for (int64_t r = row; r < row + count && r < p->rows; r++) {
-        int64_t places = 0;
-        for (uint32_t i = p->row[r]; i < p->row[r + 1]; i++) {
-            places += places_of(p->file, p->example[i]);
-        }
-        most = places > most ? places : most;
-    }
-    return most;
 }

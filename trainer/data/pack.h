@@ -1,7 +1,8 @@
-/* pack.h - whole examples as rows of S tokens, and which of them are held out for validation.
+/* pack.h - examples as rows of S tokens, and which of them are held out for validation.
  *
  * An example of n tokens takes n - 1 places: each but the last is an input, each but the first a label where
- * it is a target. Positions restart and nothing is seen across a border, so that the loss is that of the
+ * it is a target. One of more than S places (a text: lessons are no longer) is cut into pieces of S that share a token, like
+ * the samples of a text. Positions restart and nothing is seen across a border, so that the loss is that of the
  * examples one by one.
  *
  *   together   first-fit decreasing (Johnson 1973) in windows of the file, by length then place: the same rows
@@ -15,14 +16,20 @@
 
 enum pack_way { PACK_TOGETHER, PACK_ALONE };
 
+/* A part of an example: its places from part * S on. */
+struct piece {
+    uint32_t document; /* of the file */
+    uint32_t part;
+};
+
 /* Rows of examples; a value that others only read. */
 struct pack {
     const struct token_file *file; /* borrowed                                       */
-    int64_t S, rows, examples;
+    int64_t S, rows, examples, pieces;
     int64_t tokens, trained; /* of the examples: all, and those that are targets     */
     int64_t group;           /* alone: rows of a batch, which stay together; else 0  */
-    uint32_t *example;       /* owned [examples]: documents of the file, row by row  */
-    uint32_t *row;           /* owned [rows + 1]: where in `example` each row begins */
+    struct piece *piece;     /* owned [pieces], row by row                           */
+    uint32_t *row;           /* owned [rows + 1]: where in `piece` each row begins   */
 };
 
 /* Which examples train and which validate; a plain value. */
@@ -38,8 +45,8 @@ int pack_split(struct pack_split *out, const struct token_file *f, double fracti
                struct err *err);
 void pack_split_fini(struct pack_split *s);
 
-/* Rows of `count` examples of f. `group`: rows of a batch, for PACK_ALONE. Errors: BAD_FILE (an example of more than S + 1
- * tokens or of 1), NO_MEMORY. */
+/* Rows of `count` examples of f. `group`: rows of a batch, for PACK_ALONE. Errors: BAD_FILE (an example of a single
+ * token), TOO_LARGE (more than 2^32 - 1 pieces), NO_MEMORY. */
 int pack_make(struct pack **out, const struct token_file *f, const uint32_t *examples,
               int64_t count, int64_t S, enum pack_way way, int64_t group, struct err *err);
 void pack_free(struct pack *p); /* NULL is allowed */
@@ -47,7 +54,8 @@ void pack_free(struct pack *p); /* NULL is allowed */
 /* The set that reads these rows, in an order that `seed` decides. Borrows p. */
 struct data_set pack_set(const struct pack *p, uint64_t seed);
 
-/* Places that the longest of `count` rows from `row` on takes; rows beyond the end take none. */
-int64_t pack_longest(const struct pack *p, int64_t row, int64_t count);
+/* Where in the file a piece begins, and how many places it takes. */
+int64_t pack_begin(const struct pack *p, struct piece piece);
+int64_t pack_places(const struct pack *p, struct piece piece);
 
 #endif

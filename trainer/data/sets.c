@@ -160,9 +160,8 @@ static int64_t fill_examples(const struct data_set *s, const struct data_rows *r
     int64_t at = 0, trained = 0;
 
     for (uint32_t i = row < 0 ? 0 : p->row[row]; row >= 0 && i < p->row[row + 1]; i++) {
-        const int64_t begin = token_file_begin(p->file, p->example[i]);
-        const int64_t places = p->file->ends[p->example[i]] - begin - 1;
-        trained += fill_example(p->file, r, at, begin, places);
+        const int64_t places = pack_places(p, p->piece[i]);
+        trained += fill_example(p->file, r, at, pack_begin(p, p->piece[i]), places);
         at += places;
     }
     for (; at < s->S; at++) {

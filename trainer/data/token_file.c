@@ -189,6 +189,11 @@ bool token_file_trained(const struct token_file *f, int64_t i)
     return f->bits == NULL || (f->bits[i / 8] >> (i & 7) & 1) != 0;
 }
 
+int64_t token_file_targets(const struct token_file *f)
+{
+    return f->header.trained;
+}
+
 enum token_file_kind token_file_kind(const struct token_file *f)
 {
     return (enum token_file_kind)f->header.kind;

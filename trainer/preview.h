@@ -1,0 +1,24 @@
+/* preview.h - the first examples of a request as the trainer will see them. */
+#ifndef TRAINER_PREVIEW_H
+#define TRAINER_PREVIEW_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "trainer/base/err.h"
+
+enum { PREVIEW_MOST = 100, PREVIEW_TOKENS = 2048 }; /* examples; tokens that are shown of one */
+
+/* `file`: {"request": {fields of spec.def}, "paths"?: {"model", "tokenizer", "training", "cache"}}, or the request alone; paths
+ * that are missing are those that the request spells. *out is a new reference:
+ *
+ *   {"object": "preview", "format", "kind", "method": "pretrain" | "sft", "chat_template": where it comes from or null,
+ *    "sequence_length", "examples": [{"line", "tokens": whole, "kept": after cutting, "trained", "cut": bool, "reason"?,
+ *    "skipped"?: bool, "error"?, "ids": [], "texts": [], "labels": [id or -100]}], "report": of what was read for it,
+ *    "totals": {"documents", "tokens", "trained_tokens", "report"} or null (not prepared yet)}
+ *
+ * ids, texts and labels belong to each other; at most PREVIEW_TOKENS of an example. A text's samples stand for examples.
+ * Errors: those of spec_parse, plan_request_arch, recipe_prepare; BAD_SPEC for a tokenizer that is still to be learned. */
+int preview_make(json_t **out, const json_t *file, int64_t n, struct err *err);
+
+#endif
