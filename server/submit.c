@@ -17,8 +17,9 @@
 #include "server/text.h"
 #include "trainer/base/io.h"
 #include "trainer/base/sha256.h"
+#include "trainer/data/recipe.h"
 
-enum { JOB_PATH = SETTING_TEXT + 64, RETRY_SECONDS = 120 };
+enum { JOB_PATH = SETTING_TEXT + 64, RETRY_SECONDS = 120, LOOK_BYTES = 64 << 20 };
 
 /* All that the row is made of. */
 struct new_job {
@@ -164,12 +165,38 @@ static int make_job(struct new_job *n, struct err *err)
     return 0;
 }
 
+/* A file of another kind than the method trains on is refused here when a look at it is quick; the trainer looks in any
+ * case. */
+static int check_training(const struct new_job *n, const struct spec *spec, struct err *err)
+{
+    const json_t *file = json_object_get(n->references, "training_file");
+    const struct data_source source = {.path = json_string_value(json_object_get(file, "path")),
+                                       .name = spec->training_file,
+                                       .blame = ERR_BAD_TRAINING_FILE};
+    struct holding holding;
+
+    TRY(report_check_policy(spec->on_problem, err));
+    if (spec->method == TRAIN_AUTO ||
+        json_integer_value(json_object_get(file, "bytes")) > LOOK_BYTES) {
+        return 0;
+    }
+    int rc = recipe_look(&holding, &source, spec->on_problem, err);
+    if (rc == 0) {
+        rc = recipe_check(&holding, (enum method_of_training)spec->method, source.name, err);
+    }
+    if (rc != 0 && err->param[0] == '\0') {
+        err_about(err, "training_file");
+    }
+    return rc;
+}
+
 static int check_request(struct new_job *n, struct spec *spec, struct err *err)
 {
     if (!text_is_plain(spec->name)) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "name", "the name has characters that can't be shown");
     }
     TRY(references_find(n->app, n->s->who, spec, &n->references, err));
+    TRY(check_training(n, spec, err));
     TRY(sizing_check(n->app, spec, n->references, &n->sizing, err));
     n->resolved = spec_json(spec);
     return n->resolved != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");

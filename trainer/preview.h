@@ -7,7 +7,7 @@
 
 #include "trainer/base/err.h"
 
-enum { PREVIEW_MOST = 100, PREVIEW_TOKENS = 2048 }; /* examples; tokens that are shown of one */
+enum { PREVIEW_MOST = 20, PREVIEW_TOKENS = 2048 }; /* examples; tokens that are shown of one */
 
 /* `file`: {"request": {fields of spec.def}, "paths"?: {"model", "tokenizer", "training", "cache"}}, or the request alone; paths
  * that are missing are those that the request spells. *out is a new reference:

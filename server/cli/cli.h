@@ -56,6 +56,9 @@ double cli_number(const json_t *object, const char *key);
 int cli_upload(struct cli *c, const char *path, const char *name, const char *purpose,
                json_t **file, char **text, struct err *err);
 
+/* The request that words, --spec and --upload make together; *request is a new reference. */
+int cli_request(struct cli *c, json_t **request, struct err *err);
+
 /* Follow the job to its end. Sets c->exit when it did not succeed. */
 int cli_watch(struct cli *c, const char *id, struct err *err);
 

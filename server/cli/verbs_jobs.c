@@ -31,8 +31,7 @@ static int upload_field(struct cli *c, json_t *request, const char *word, struct
     return failed == 0 ? 0 : FAIL(err, ERR_BAD_REQUEST, "the field %s is not UTF-8 text", field);
 }
 
-/* The request that words, --spec and --upload make together; *request is a new reference. */
-static int build_request(struct cli *c, json_t **request, struct err *err)
+int cli_request(struct cli *c, json_t **request, struct err *err)
 {
     json_t *const words = json_object();
     json_t *fields = NULL;
@@ -72,7 +71,7 @@ int verb_plan(struct cli *c, struct err *err)
     const char *region = NULL;
     char text[24];
 
-    TRY(build_request(c, &request, err));
+    TRY(cli_request(c, &request, err));
     const int rc = cli_call(c, "POST", "/v1/plan", request, &plan, err);
     json_decref(request);
     if (rc != 0 || plan == NULL) {
@@ -143,7 +142,7 @@ int verb_submit(struct cli *c, struct err *err)
                     "fields` lists the fields");
     }
     TRY(cli_connect(c, true, err));
-    TRY(build_request(c, &request, err));
+    TRY(cli_request(c, &request, err));
     int rc = post_job(c, request, &job, &text, err);
     json_decref(request);
     (void)snprintf(id, sizeof id, "%s", cli_text(job, "id"));
