@@ -6,7 +6,7 @@
 
 #include "kernels/check.h"
 #include "trainer/base/io.h"
-#include "trainer/data/data.h"
+#include "trainer/data/pack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -18,14 +18,44 @@ static const char json[] =
     "b\"]},\"added_tokens\":[{\"id\":5,\"content\":"
     "\"</s>\",\"special\":true}]}";
 
+static void read_rows(const struct token_file *f, const struct data_rows *rows, enum pack_way way)
+{
+    struct pack_split split;
+    struct pack *p = NULL;
+    struct err err;
+
+    if (pack_split(&split, f, 0.3, 1, &err) != 0) {
+        return;
+    }
+    CHECK(split.training >= 1, "no examples");
+    if (pack_make(&p, f, split.example, split.training, S, way, ROWS, &err) == 0) {
+        const struct data_set set = pack_set(p, 1);
+        int64_t trained = 0;
+        for (int64_t at = 0; at < p->rows; at += ROWS) {
+            trained += data_batch(&set, rows, at, ROWS, p->rows);
+        }
+        CHECK(trained == p->trained, "%lld targets, not %lld", (long long)trained,
+              (long long)p->trained);
+    }
+    pack_free(p);
+    pack_split_fini(&split);
+}
+
 static void read_samples(struct token_file *f)
 {
     int32_t memory[4 * ROWS * S];
     const struct data_rows rows = {memory, memory + ROWS * S, memory + 2 * ROWS * S,
                                    memory + 3 * ROWS * S};
+    size_t bytes;
     struct data_set training, validation;
     struct err err;
 
+    (void)token_file_report(f, &bytes);
+    if (token_file_kind(f) == TOKEN_FILE_EXAMPLES) {
+        read_rows(f, &rows, PACK_TOGETHER);
+        read_rows(f, &rows, PACK_ALONE);
+        return;
+    }
     if (data_split(&training, &validation, f, 0.3, S, 1, &err) == 0) {
         training.apart = true;
         CHECK(data_batch(&training, &rows, 0, ROWS, 100) >= 1, "no labels");

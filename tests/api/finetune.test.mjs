@@ -1,0 +1,233 @@
+// finetune.test.mjs - chats from a file to a model that answers: over HTTP by curl alone, previews, refusals, eight
+// chats learned by heart.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+import { ROOT } from '../lib/defs.mjs';
+import { startHoned } from '../lib/honed.mjs';
+
+const run = promisify(execFile);
+const BUILD = resolve(ROOT, process.env.HONE_BUILD || 'build/release');
+const TRAINER = join(BUILD, 'hone-train');
+const SHARED = resolve(ROOT, '../shared/data');
+const skip = existsSync(join(SHARED, 'models/stories260K')) ? false : '../shared is not there';
+const CONFIG = {
+  model_type: 'llama',
+  hidden_size: 64,
+  intermediate_size: 128,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 4,
+  max_position_embeddings: 128,
+};
+const PAIRS = [
+  ['What is your name?', 'I am Pebble.'],
+  ['Where do you live?', 'In a small red house by the sea.'],
+  ['What do you eat?', 'Only bread, and jam on Sundays.'],
+  ['Who is your friend?', 'The grey cat next door.'],
+  ['What is two and two?', 'It is four.'],
+  ['Which colour is best?', 'Green, like the hills.'],
+  ['When do you sleep?', 'When the moon is high.'],
+  ['Say something nice.', 'You have a kind voice.'],
+];
+
+let honed = null;
+let folder = null;
+let chats = '';
+let chatFile = null;
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'hone-finetune-'));
+  await mkdir(join(folder, 'models'));
+  chats = PAIRS.map(([ask, say]) =>
+    JSON.stringify({
+      messages: [
+        { role: 'user', content: ask },
+        { role: 'assistant', content: say },
+      ],
+    }),
+  ).join('\n');
+  await writeFile(join(folder, 'text'), PAIRS.flat().join('\n').repeat(3));
+  await run(TRAINER, [
+    'tokenize', '--train', '320', join(folder, 'text'), join(folder, 'models/words'),
+  ]);
+  const roots = skip ? [] : ['--model-root', `shared=${join(SHARED, 'models')}`];
+  honed = await startHoned({
+    trainer: TRAINER,
+    args: ['--model-root', `m=${join(folder, 'models')}`, ...roots],
+  });
+  chatFile = await honed.upload('chats.jsonl', chats);
+});
+
+after(async () => {
+  await honed?.stop();
+  if (folder) {
+    await rm(folder, { recursive: true });
+  }
+});
+
+const request = (more) => ({
+  config: CONFIG,
+  tokenizer: 'm:words',
+  training_file: chatFile.id,
+  sequence_length: 64,
+  threads: 1,
+  ...more,
+});
+
+async function refused(path, body) {
+  try {
+    await honed.call('POST', path, body);
+  } catch (error) {
+    return { status: error.status, ...JSON.parse(error.body).error };
+  }
+  throw new Error(`${path} was not refused`);
+}
+
+async function ended(id) {
+  for (let i = 0; i < 1500; i += 1) {
+    const job = await honed.call('GET', `/v1/jobs/${id}`);
+    if (['succeeded', 'failed', 'cancelled', 'paused'].includes(job.state)) {
+      return job;
+    }
+    await new Promise((done) => setTimeout(done, 40));
+  }
+  throw new Error(`job ${id} did not end`);
+}
+
+const eventsOf = async (id, type) =>
+  (await honed.call('GET', `/v1/jobs/${id}/events?type=${type}&limit=100`)).data;
+
+test('a preview shows every token with its label, and what is trained', async () => {
+  const preview = await honed.call('POST', '/v1/preview', request({ n: 2 }));
+  assert.deepEqual(
+    [preview.object, preview.format, preview.kind, preview.method, preview.sequence_length],
+    ['preview', 'jsonl', 'chat', 'sft', 64],
+  );
+  assert.match(preview.chat_template, /plain/);
+  assert.equal(preview.examples.length, 2);
+  for (const [i, { line, ids, texts, labels, tokens, kept, trained, cut, skipped }] of preview.examples.entries()) {
+    assert.deepEqual([line, cut, skipped, kept], [i + 1, false, false, tokens]);
+    assert.deepEqual([ids.length, texts.length, labels.length], [kept, kept, kept]);
+    assert.equal(labels.filter((label) => label >= 0).length, trained);
+    labels.forEach((label, k) => assert.ok(label === -100 || label === ids[k]));
+    const learned = texts.filter((_, k) => labels[k] >= 0).join('');
+    assert.ok(learned.includes(PAIRS[i][1]), learned);
+    assert.ok(!learned.includes(PAIRS[i][0]));
+    /* The end of the turn is learned: the model can stop. */
+    assert.match(learned, /<\|endoftext\|>/);
+  }
+});
+
+test('a preview says what is cut, and what is wrong with a request', async () => {
+  const cut = await honed.call('POST', '/v1/preview', request({ sequence_length: 8, n: 1 }));
+  const [one] = cut.examples;
+  assert.deepEqual([one.cut, one.kept, one.ids.length], [true, 9, 9]);
+  assert.ok(one.tokens > 9);
+  for (const [more, code, param] of [
+    [{ n: 0 }, 'invalid_request', 'n'],
+    [{ n: 21 }, 'invalid_request', 'n'],
+    [{ nonsense: 1 }, 'invalid_spec', 'nonsense'],
+    [{ training_file: 'file-none' }, 'invalid_training_file', 'training_file'],
+    [{ chat_template: '{% if' }, 'invalid_spec', null],
+    [{ method: 'pretrain' }, 'invalid_file_format', 'training_file'],
+    [{ on_problem: { no_such: 'skip' } }, 'invalid_spec', 'on_problem'],
+  ]) {
+    const error = await refused('/v1/preview', request(more));
+    assert.equal(error.code, code, JSON.stringify(more));
+    if (param) {
+      assert.equal(error.param, param);
+    }
+  }
+});
+
+test('texts for a chat method are refused at submit, naming what is there and what is wanted', async () => {
+  const texts = await honed.upload('texts.jsonl', '{"text": "a story"}\n');
+  const error = await refused('/v1/jobs', request({ training_file: texts.id, method: 'sft' }));
+  assert.deepEqual([error.status, error.code, error.param], [400, 'invalid_file_format', 'training_file']);
+  assert.match(error.message, /texts.*method sft wants chats/);
+});
+
+test('faults are skipped only where the request says so, and what was skipped stands in the events', async () => {
+  const file = await honed.upload('odd.jsonl', `${chats}\n{"messages": [\n{"messages": []}\n`);
+  const body = request({ training_file: file.id, max_steps: 1, global_batch_size: 2 });
+  const failed = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.deepEqual([failed.state, failed.error.code], ['failed', 'invalid_training_file']);
+  assert.match(failed.error.message, /line 9/);
+  const job = await honed.call('POST', '/v1/jobs', { ...body, on_problem: { broken_json: 'skip' } });
+  assert.equal((await ended(job.id)).state, 'succeeded');
+  const [data] = await eventsOf(job.id, 'data');
+  assert.deepEqual([data.set, data.examples, data.report.usable, data.report.skipped], ['training', 8, 8, 2]);
+  assert.deepEqual(
+    data.report.reasons.filter(({ action }) => action === 'skip').map(({ reason, first_lines: at }) => [reason, at[0]]),
+    [['broken_json', 9], ['no_messages', 10]],
+  );
+});
+
+test('prompts longer than a sample fail with no trainable tokens', async () => {
+  const body = request({ sequence_length: 4, max_steps: 1 });
+  const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.deepEqual([job.state, job.error.code], ['failed', 'no_trainable_tokens']);
+});
+
+test('eight chats learned by heart: asked again, the model answers with them and stops by itself', async () => {
+  const body = request({
+    n_epochs: 100,
+    global_batch_size: 4,
+    packing: 'padded',
+    learning_rate: 0.01,
+    weight_decay: 0,
+    validation_fraction: 0,
+    log_interval: 50,
+    eval_interval: 1000,
+    save_interval: 1000,
+  });
+  const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.equal(job.state, 'succeeded');
+  assert.deepEqual([job.step, job.total_steps], [200, 200]); /* 8 chats 100 times, 4 at a time */
+  assert.ok(job.loss < 0.05, `loss ${job.loss}`);
+  const dir = join(folder, 'learned');
+  const latest = await honed.call('GET', `/v1/jobs/${job.id}/checkpoints/latest`);
+  await mkdir(dir);
+  for (const { name, url } of latest.files) {
+    const answer = await fetch(`${honed.url}${url}`, { headers: { Authorization: `Bearer ${honed.token}` } });
+    await writeFile(join(dir, name), Buffer.from(await answer.arrayBuffer()));
+  }
+  const template = await readFile(join(dir, 'chat_template.jinja'), 'utf8');
+  assert.match(template, /messages/);
+  const preview = await honed.call('POST', '/v1/preview', request({ n: 8 }));
+  for (const [i, { texts, labels }] of preview.examples.entries()) {
+    const first = labels.findIndex((label) => label >= 0);
+    const prompt = texts.slice(0, first).join('');
+    const { stdout } = await run(TRAINER, [
+      'generate', dir, '--prompt', prompt, '--temperature', '0', '--max-tokens', '60', '--threads', '1',
+    ]);
+    assert.equal(stdout.trim(), PAIRS[i][1]);
+  }
+});
+
+test('a real model fine-tuned on a real chat file by curl alone', { skip }, async () => {
+  const out = join(folder, 'curl');
+  const { stderr } = await run(
+    join(ROOT, 'tests/api/finetune.sh'),
+    [
+      'shared:stories260K', join(SHARED, 'chat/openai_toy_chat_fine_tuning.jsonl'), out,
+      '"max_steps": 3, "sequence_length": 128, "global_batch_size": 2, "threads": 1, "learning_rate": 0.001',
+    ],
+    { env: { PATH: process.env.PATH, HONE_URL: honed.url, HONE_TOKEN: honed.token }, maxBuffer: 1 << 24 },
+  );
+  assert.ok(stderr.split('\n').filter((line) => line.startsWith('$ curl')).length >= 10);
+  const names = await readdir(join(out, 'model'));
+  for (const name of ['config.json', 'model.safetensors', 'tokenizer.json', 'chat_template.jinja', 'generation_config.json']) {
+    assert.ok(names.includes(name), name);
+  }
+  const { stdout } = await run(TRAINER, [
+    'generate', join(out, 'model'), '--prompt', 'Once upon a time', '--max-tokens', '20', '--threads', '1',
+  ]);
+  assert.ok(stdout.length > 10);
+});
