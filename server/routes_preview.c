@@ -34,9 +34,10 @@ static json_t *order(const struct request *rq, const json_t *request, const json
     char cache[PREVIEW_PATH];
 
     (void)snprintf(cache, sizeof cache, "%s/cache", rq->app->settings->data);
-    return json_pack("{s:O, s:{s:s*, s:s*, s:s*, s:s}}", "request", request, "paths", "model",
+    return json_pack("{s:O, s:{s:s*, s:s*, s:s*, s:s*, s:s}}", "request", request, "paths", "model",
                      path_of(references, "model"), "tokenizer", path_of(references, "tokenizer"),
-                     "training", path_of(references, "training_file"), "cache", cache);
+                     "adapter", path_of(references, "adapter"), "training",
+                     path_of(references, "training_file"), "cache", cache);
 }
 
 /* What the trainer found wrong is the answer's error. */

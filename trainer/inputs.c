@@ -9,12 +9,9 @@
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/ckpt/folder.h"
-<<<<<<< HEAD
+#include "trainer/data/recipe.h"
 #include "trainer/lora.h"
 #include "trainer/trained.h"
-=======
-#include "trainer/data/recipe.h"
->>>>>>> e803ecd (Chats, completions and texts become lessons with targets; hone-train preview shows them token by token)
 
 enum { CONFIG_BYTES = 1 << 20, PREPARED_BYTES = 1 << 22, TEMPLATE_NAME = 128 };
 
@@ -348,13 +345,9 @@ static int prepare(struct inputs *in, const struct job_folder *job, struct event
     TRY(find_tokenizer(tokenizer, job, events, err));
     TRY(tokenizer_open(&in->tokenizer, tokenizer, err));
     TRY(read_arch(in, job, err));
-<<<<<<< HEAD
     TRY(check_adapter(in, job, err));
-    TRY(tokenize(in, job, events, err));
-=======
     TRY(run_sizes_make(&in->sizes, &in->arch, &job->spec, err));
     TRY(tokenize(in, job, tokenizer, template, events, err));
->>>>>>> e803ecd (Chats, completions and texts become lessons with targets; hone-train preview shows them token by token)
     TRY(cut_sets(in, &job->spec, err));
     report_data(events, "training", in->training_file, &in->training,
                 template[0][0] != '\0' ? template[0] : NULL);

@@ -47,7 +47,10 @@ static int open_request(struct preview *p, const json_t *paths, struct err *err)
     if (p->folder == NULL) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "tokenizer", "tokenizer is missing");
     }
-    TRY(plan_request_arch(&a, s, p->model, tokenizer[0] != '\0' ? tokenizer : NULL, err));
+    const struct plan_folders folders = {.model = p->model,
+                                         .tokenizer = tokenizer[0] != '\0' ? tokenizer : NULL,
+                                         .adapter = path_or(paths, "adapter", NULL)};
+    TRY(plan_request_arch(&a, s, &folders, err));
     TRY(run_sizes_make(&sizes, &a, s, err));
     TRY(tokenizer_open(&p->tokenizer, p->folder, err));
     p->recipe = recipe_make(s, sizes.sequence, p->tokenizer, p->folder);

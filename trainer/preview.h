@@ -9,7 +9,7 @@
 
 enum { PREVIEW_MOST = 20, PREVIEW_TOKENS = 2048 }; /* examples; tokens that are shown of one */
 
-/* `file`: {"request": {fields of spec.def}, "paths"?: {"model", "tokenizer", "training", "cache"}}, or the request alone; paths
+/* `file`: {"request": {fields of spec.def}, "paths"?: {"model", "tokenizer", "adapter", "training", "cache"}}, or the request alone; paths
  * that are missing are those that the request spells. *out is a new reference:
  *
  *   {"object": "preview", "format", "kind", "method": "pretrain" | "sft", "chat_template": where it comes from or null,

@@ -20,7 +20,10 @@ const events = rows('trainer/protocol.def', 'EVENT').map(([, word]) => word);
 // Errors that a run can end with; the others are about one HTTP request and come with their message.
 const ABOUT_REQUESTS = [400, 401, 403, 405, 415, 416, 417, 421, 429, 501, 505];
 const errors = rows('trainer/base/err.def', 'ERR')
-  .filter(([, status]) => !ABOUT_REQUESTS.includes(Number(status)))
+  .filter(
+    ([, status, , word]) =>
+      word === 'invalid_file_format' || !ABOUT_REQUESTS.includes(Number(status)),
+  )
   .map(([, , , word]) => word);
 const reasons = rows('trainer/data/reasons.def', 'REASON').map(([name]) => name);
 const regions = rows('trainer/regions.def', 'REGION').map(([, word]) => word);
