@@ -1,5 +1,5 @@
 /* test_pack.c - examples as rows: packed or alone, in order, held out; the files they come from. */
-#include "tests/examples.h"
+#include "tests/token_files.h"
 
 enum { S = 16, ROWS = 4 };
 
