@@ -165,9 +165,9 @@ static inline struct texts *texts_of(const char *dir, int64_t slots, int64_t pie
 
 static const int32_t texts_prompt[9] = {1, 40, 41, 7, 71, 60, 12, 33, 71};
 
-/* Logarithms of probabilities, in double, of what the model in training form gives for the text of h,
- * against those that were heard; the largest difference. */
-static inline double texts_whole(const char *golden, const struct heard *h, int prompt)
+/* Logarithms of probabilities, in double, of what the model in training form gives for the tokens that h
+ * heard, the echoed prompt first, against those that were heard; the largest difference. */
+static inline double texts_whole(const char *golden, const struct heard *h)
 {
     struct golden g;
     double worst = 0.0;
@@ -176,18 +176,17 @@ static inline double texts_whole(const char *golden, const struct heard *h, int 
     struct safetensors *st = golden_file(&g, "batches.safetensors");
     (void)golden_batch(&g, st, 0);
     safetensors_close(st);
-    int32_t *ids = g.rows.ids;
-    memcpy(ids, texts_prompt, (size_t)prompt * sizeof *ids);
+    CHECK(h->count[0] <= g.S, "%d tokens in rows of %lld", h->count[0], (long long)g.S);
     for (int i = 0; i < h->count[0]; i++) {
-        ids[prompt + i] = h->made[0][i].id;
+        g.rows.ids[i] = h->made[0][i].id;
     }
     struct step_result result;
     const struct step_input in = {.rows = &g.rows, .trained = 1, .step = 1};
     step_gradients(&g.engine, &in, &result);
     const struct ctx c = model_ctx(g.engine.model, g.engine.k, &g.engine.q, &g.engine.tp, 0, g.S);
     model_forward(g.engine.model, &c);
-    for (int i = 0; i < h->count[0]; i++) {
-        const struct tensor row = tensor_slice(here(&c, g.engine.model->out), prompt + i - 1, 1);
+    for (int i = 1; i < h->count[0]; i++) {
+        const struct tensor row = tensor_slice(here(&c, g.engine.model->out), i - 1, 1);
         const real *logits = head_logits(&g.engine.model->head, &c, row).data;
         double sum = 0.0;
         for (int64_t v = 0; v < g.arch.V; v++) {
@@ -213,13 +212,13 @@ static inline void texts_logprobs(const char *golden, double limit)
     texts_folder(dir, golden);
     struct texts *x = texts_of(dir, 2, 4, 1);
     EXPECT(heard_ask(&h, x,
-                     "{\"id\":\"a\",\"prompt\":[],\"max_tokens\":12,\"seed\":5,\"logprobs\":7,"
-                     "\"ignore_eos\":true,\"top_k\":40}",
-                     texts_prompt, 4, &err) == 0);
+                     "{\"id\":\"a\",\"prompt\":[],\"max_tokens\":6,\"seed\":5,\"logprobs\":7,"
+                     "\"ignore_eos\":true,\"top_k\":40,\"echo\":true}",
+                     texts_prompt, 9, &err) == 0);
     while (texts_step(x)) {
     }
-    EXPECT(h.ended && h.count[0] == 12 && h.made[0][3].logprobs.top_count == 7);
-    const double worst = texts_whole(golden, &h, 4);
+    EXPECT(h.ended && h.count[0] == 15 && h.made[0][3].logprobs.top_count == 7);
+    const double worst = texts_whole(golden, &h);
     printf("# %s: log probabilities apart by %.2g\n", golden, worst);
     EXPECT(worst <= limit);
     texts_close(x);
