@@ -327,10 +327,14 @@ json_t *openai_answer_body(const struct openai_answer *a)
     {
         (void)json_array_append_new(choices, shape_choice(a, i, choice));
     }
-    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:{s:I, s:I, s:I}}", "id", a->id, "object",
-                     a->ask->chat ? "chat.completion" : "text_completion", "created",
-                     (json_int_t)a->created, "model", a->ask->model, "choices", choices, "usage",
-                     "prompt_tokens", (json_int_t)a->prompt_tokens, "completion_tokens",
-                     (json_int_t)a->tokens, "total_tokens",
-                     (json_int_t)a->prompt_tokens + (json_int_t)a->tokens);
+    json_t *body = json_pack("{s:s, s:s, s:I, s:s, s:o, s:{s:I, s:I, s:I}}", "id", a->id, "object",
+                             a->ask->chat ? "chat.completion" : "text_completion", "created",
+                             (json_int_t)a->created, "model", a->ask->model, "choices", choices,
+                             "usage", "prompt_tokens", (json_int_t)a->prompt_tokens,
+                             "completion_tokens", (json_int_t)a->tokens, "total_tokens",
+                             (json_int_t)a->prompt_tokens + (json_int_t)a->tokens);
+    /* a copy: what came of the choices is freed by another thread */
+    json_t *copy = json_deep_copy(body);
+    json_decref(body);
+    return copy;
 }
