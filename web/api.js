@@ -74,6 +74,44 @@ export const get = async (path, signal) => (await open('GET', path, undefined, {
 export const post = async (path, body, more, signal) =>
   (await open('POST', path, body, { more, signal })).json();
 
+// One call whose reply is a stream of server-sent events: yields the object of each until [DONE]. Throws ApiError,
+// also for an error inside the stream; a signal that breaks it off ends it quietly.
+export async function* postStream(path, body, signal) {
+  try {
+    const reply = await open('POST', path, body, { signal });
+    const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const events = (rest + part.value).split('\n\n');
+      rest = events.pop();
+      for (const data of events.map(dataOf).filter(Boolean)) {
+        if (data === '[DONE]') {
+          return;
+        }
+        const chunk = JSON.parse(data);
+        if (chunk.error) {
+          throw new ApiError(reply.status, chunk.error);
+        }
+        yield chunk;
+      }
+    }
+    throw new ApiError(0, { message: t('talk.broken') });
+  } catch (error) {
+    if (!signal.aborted) {
+      throw error instanceof ApiError ? error : new ApiError(0, { message: t('talk.broken') });
+    }
+  }
+}
+
+// The data of one server-sent event; comments have none.
+function dataOf(event) {
+  return event
+    .split('\n')
+    .filter((line) => line.startsWith('data:'))
+    .map((line) => line.slice(5).trimStart())
+    .join('\n');
+}
+
 // Every object of a list, page by page, up to `most`.
 export async function getAll(path, most = 1000) {
   const joint = path.includes('?') ? '&' : '?';

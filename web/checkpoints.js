@@ -70,7 +70,9 @@ export class Checkpoints {
 
   item(checkpoint, isLast) {
     const { step } = checkpoint;
+    const model = encodeURIComponent(`${this.job.id}:${step}`);
     const marks = [
+      checkpoint.best && h('span', { class: 'mark best', t: 'checkpoints.best' }),
       isLast &&
         h('span', {
           class: 'mark',
@@ -132,6 +134,12 @@ export class Checkpoints {
             (checkpoint.files ?? []).map((file) => fileRow(file, checkpoint)),
           ),
         ),
+      ),
+      h(
+        'p',
+        { class: 'tools' },
+        h('a', { class: 'button', href: `#/talk?model=${model}`, t: 'checkpoints.talk' }),
+        h('a', { class: 'button', href: `#/new?model=${model}`, t: 'checkpoints.train' }),
       ),
       h(
         'p',

@@ -17,6 +17,7 @@ export class Curve {
     }
     this.evalSteps = [];
     this.evalLoss = [];
+    this.evalAccuracy = [];
     this.every = 1;
     this.lastStep = 0;
   }
@@ -34,6 +35,7 @@ export class Curve {
     }
     this.evalSteps = (metrics.eval?.steps ?? []).slice();
     this.evalLoss = (metrics.eval?.loss ?? []).slice();
+    this.evalAccuracy = this.evalSteps.map((_, i) => metrics.eval.accuracy?.[i] ?? null);
     this.lastStep = Math.max(metrics.last_step ?? 0, this.last());
   }
 
@@ -74,6 +76,7 @@ export class Curve {
     if (event.step > last) {
       this.evalSteps.push(event.step);
       this.evalLoss.push(event.loss ?? null);
+      this.evalAccuracy.push(event.accuracy ?? null);
     }
   }
 
@@ -97,6 +100,7 @@ export class Curve {
     const keptEvals = this.evalSteps.filter((s) => s <= step).length;
     this.evalSteps.length = keptEvals;
     this.evalLoss.length = keptEvals;
+    this.evalAccuracy.length = keptEvals;
     this.lastStep = Math.min(this.lastStep, step);
   }
 }

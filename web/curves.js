@@ -3,7 +3,14 @@
 import { makeChart } from './chart.js';
 import { smooth } from './curve.js';
 import { h, newId, setString, setText } from './dom.js';
-import { formatCount, formatInteger, formatLoss, formatReal, t } from './strings.js';
+import {
+  formatCount,
+  formatInteger,
+  formatLoss,
+  formatReal,
+  formatShare,
+  t,
+} from './strings.js';
 
 const SMOOTHING = 0.9;
 const TABLE_ROWS = 200;
@@ -187,10 +194,15 @@ export class Curves {
       this.hovered === null
         ? curve.evalLoss[curve.evalLoss.length - 1]
         : curve.evalLoss[evaluated.get(step)];
+    const accuracy =
+      this.hovered === null
+        ? curve.evalAccuracy[curve.evalAccuracy.length - 1]
+        : curve.evalAccuracy[evaluated.get(step)];
     const values = [
       ['chart.step', formatInteger(step)],
       ['chart.loss', formatLoss(curve.loss[at]), 'series-1'],
       ['chart.eval_loss', formatLoss(lastEval), 'series-2'],
+      ['chart.accuracy', formatShare(accuracy)],
       ['chart.lr', formatReal(curve.lr[at])],
       ['chart.grad_norm', formatReal(curve.grad_norm[at])],
       ['chart.tokens_per_s', formatCount(curve.tokens_per_s[at])],
@@ -204,6 +216,8 @@ export class Curves {
       const [term, value] = this.readout.children[i].children;
       setString(term, key);
       setText(value, text);
+      // Runs from before there was an accuracy do without.
+      term.parentNode.hidden = key === 'chart.accuracy' && !curve.evalAccuracy.some(Number.isFinite);
     });
   }
 
@@ -218,6 +232,7 @@ export class Curves {
       'chart.step',
       'chart.loss',
       'chart.eval_loss',
+      'chart.accuracy',
       'chart.lr',
       'chart.grad_norm',
       'chart.tokens_per_s',
@@ -243,6 +258,7 @@ export class Curves {
             const cells = [
               formatLoss(curve.loss[at]),
               formatLoss(curve.evalLoss[evaluated.get(step)]),
+              formatShare(curve.evalAccuracy[evaluated.get(step)]),
               formatReal(curve.lr[at]),
               formatReal(curve.grad_norm[at]),
               formatCount(curve.tokens_per_s[at]),

@@ -1,7 +1,7 @@
 // events.js - what happened to a job, in words, newest first. Numbers of each step are the curves' matter.
 import { get } from './api.js';
 import { h } from './dom.js';
-import { formatBytes, formatCount, formatInteger, formatLoss, t } from './strings.js';
+import { formatBytes, formatCount, formatInteger, formatLoss, formatShare, t } from './strings.js';
 import { stageWord } from './words.js';
 
 const MOST = 300;
@@ -24,7 +24,12 @@ const inWords = {
       memory: formatBytes(e.memory_bytes),
     }),
   resumed: (e) => t('event.resumed', { step: formatInteger(e.from_step) }),
-  eval: (e) => t('event.eval', { step: formatInteger(e.step), loss: formatLoss(e.loss) }),
+  eval: (e) =>
+    t(e.accuracy > 0 ? 'event.eval_accuracy' : 'event.eval', {
+      step: formatInteger(e.step),
+      loss: formatLoss(e.loss),
+      accuracy: formatShare(e.accuracy),
+    }),
   checkpoint: (e) =>
     t('event.checkpoint', { step: formatInteger(e.step), bytes: formatBytes(e.bytes) }),
   checkpoint_failed: (e) =>
@@ -54,9 +59,9 @@ export class Events {
     this.node.addEventListener('toggle', () => this.paint());
   }
 
-  // The newest events, oldest first; the newest `ready` is always among them.
+  // The newest events, oldest first; the newest of `ready` and `data` are always among them.
   async fetch(path) {
-    const ready = get(`${path}/events?type=ready&order=desc&limit=1`);
+    const early = get(`${path}/events?type=ready,data&order=desc&limit=3`);
     const types = Object.keys(inWords).join();
     const found = [];
     let after = '';
@@ -68,7 +73,7 @@ export class Events {
       }
       after = `&after=${encodeURIComponent(page.data[page.data.length - 1].id)}`;
     }
-    return [...(await ready).data, ...found.reverse()];
+    return [...(await early).data.reverse(), ...found.reverse()];
   }
 
   load(events) {
@@ -100,6 +105,12 @@ export class Events {
   memory() {
     const ready = [...this.list.values()].filter((event) => event.type === 'ready').pop();
     return ready?.memory ?? null;
+  }
+
+  // What was found in the files of the run: {training, validation}, as far as it was told.
+  reports() {
+    const told = [...this.list.values()].filter(({ type, report }) => type === 'data' && report);
+    return Object.fromEntries(told.map(({ set, report }) => [set, report]));
   }
 
   paint() {

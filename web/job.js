@@ -9,10 +9,12 @@ import { Curves } from './curves.js';
 import { ask } from './dialog.js';
 import { announce, h, setText } from './dom.js';
 import { Events } from './events.js';
+import { jobData } from './jobdata.js';
 import { listen, whenLive } from './live.js';
 import { Log } from './log.js';
 import { memoryBar } from './memory.js';
 import { errorBlock, settings, stageLine, tiles } from './panels.js';
+import { Samples } from './samples.js';
 import { formatPercent, formatTime, t } from './strings.js';
 import {
   ENDED,
@@ -69,6 +71,8 @@ class JobPage {
     this.memory = memoryBar();
     this.curves = new Curves();
     this.checkpoints = new Checkpoints();
+    this.samples = new Samples();
+    this.data = jobData();
     this.events = new Events();
     this.log = new Log(`${this.path}/log`);
     this.settings = settings();
@@ -94,6 +98,8 @@ class JobPage {
       ),
       this.curves.node,
       this.checkpoints.node,
+      this.samples.node,
+      this.data.node,
       this.events.node,
       this.log.node,
       this.settings.node,
@@ -119,10 +125,11 @@ class JobPage {
     this.missed = [];
     try {
       const job = await get(this.path);
-      const [metrics, checkpoints, events] = await Promise.all([
+      const [metrics, checkpoints, events, samples] = await Promise.all([
         get(`${this.path}/metrics?points=1000`),
         getAll(`${this.path}/checkpoints`),
         this.events.fetch(this.path).catch(() => []),
+        this.samples.fetch(this.path),
       ]);
       if (turn !== this.turn || this.closed) {
         return;
@@ -132,6 +139,7 @@ class JobPage {
       this.curve.load(metrics, job.attempt);
       this.checkpoints.load(checkpoints, job);
       this.events.load(events);
+      this.samples.load(samples, job);
       this.memory.show(this.events.memory());
       this.content.hidden = false;
       const missed = this.missed;
@@ -171,8 +179,12 @@ class JobPage {
     } else if (name === 'eval') {
       this.curve.addEval(data);
       job.eval_loss = data.loss;
+      job.eval_accuracy = data.accuracy;
     } else if (name === 'resumed') {
       this.curve.resume(data);
+      this.samples.resume(data);
+    } else if (name === 'sample') {
+      this.samples.add(data);
     } else if (name === 'ready') {
       job.parameters = data.parameters ?? job.parameters;
       this.memory.show(data.memory);
@@ -263,6 +275,7 @@ class JobPage {
     setText(this.progress, progressText(job) || stateWord(job.state));
     this.tiles.show(job);
     this.curves.show(this.curve);
+    this.data.show(this.events.reports());
     this.error.show(job, this.checkpoints.list);
     this.paintActions();
     document.title = `${part !== null && !ENDED.includes(job.state) ? `${formatPercent(part)} ` : ''}${jobName(job)} – Hone`;
@@ -326,6 +339,8 @@ class JobPage {
       this.paint();
       this.checkpoints.paint();
       this.events.paint();
+      this.samples.paint();
+      this.data.language();
       this.memory.show(this.events.memory());
     }
   }

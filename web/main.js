@@ -1,8 +1,8 @@
 // main.js - starts the page: language, session, then the view that the address names.
 //
-//   #/            the list of jobs          #/new?like=JOB    a new run, with the settings of a job
-//   #/jobs/ID     a job                     #/new?model=ID    a new run that starts from a model
-//   #login=CODE   signs in, once, and leaves the address
+//   #/            the list of jobs     #/new?like=JOB      a new run, with the settings of a job
+//   #/jobs/ID     a job                #/new?model=ID      a new run that starts from a model
+//   #login=CODE   signs in, once       #/talk?model=ID     a talk with a model
 import { ApiError, get, onSignedOut, post, setCsrf } from './api.js';
 import { loadPlotter } from './chart.js';
 import { h, setString, translate } from './dom.js';
@@ -18,16 +18,20 @@ import {
   preferredLanguage,
   rememberLanguage,
 } from './strings.js';
+import { talkView } from './talk.js';
 
 const main = document.getElementById('main');
 const header = document.getElementById('header');
 let user = null;
 let view = null;
 
+const valuesOf = (query) => Object.fromEntries(new URLSearchParams(query));
+
 const ROUTES = [
   [/^#?\/?$/, () => jobsView(user)],
   [/^#\/jobs\/([^/?]+)$/, (id) => jobView(decodeURIComponent(id))],
-  [/^#\/new(?:\?(.+))?$/, (query) => newView(Object.fromEntries(new URLSearchParams(query)))],
+  [/^#\/new(?:\?(.+))?$/, (query) => newView(valuesOf(query))],
+  [/^#\/talk(?:\?(.+))?$/, (query) => talkView(valuesOf(query))],
 ];
 
 function missingView() {
@@ -112,6 +116,7 @@ function paintHeader() {
       { 't-aria-label': 'page.navigation' },
       h('a', { href: '#/', t: 'page.jobs' }),
       h('a', { href: '#/new', t: 'page.new' }),
+      h('a', { href: '#/talk', t: 'page.talk' }),
     );
   const status = h('span', {
     class: 'live',

@@ -1,19 +1,42 @@
 // new.js - the form for a new run: data, a model, a few settings; the rest under Advanced.
 import { get, getAll, post } from './api.js';
 import { h, newId, setText } from './dom.js';
-import { Field, GROUPS, fetchSchema } from './fields.js';
+import { Field, GROUPS, fetchSchema, offers } from './fields.js';
 import { dropZone, fetchFiles, fileSelect } from './filepicker.js';
 import { planPanel } from './plan.js';
 import { PRESETS } from './presets.js';
+import { previewPanel } from './preview.js';
 import { reportPanel } from './report.js';
 import { curlButton, requestKey } from './request.js';
 import { formatBytes, formatCount, t } from './strings.js';
 import { TUNING, tuningChoice } from './tuning.js';
 
-const MAIN = ['name', 'max_steps', 'sequence_length', 'global_batch_size', 'learning_rate'];
+const MAIN = [
+  'name',
+  'n_epochs',
+  'max_steps',
+  'sequence_length',
+  'global_batch_size',
+  'learning_rate',
+];
 const OWN = ['training_file', 'model', 'config']; // fields with a place of their own
+const PREVIEWED = [
+  'training_file',
+  'model',
+  'config',
+  'tokenizer',
+  'tokenizer_vocab_size',
+  'method',
+  'chat_template',
+  'train_on_prompt',
+  'on_problem',
+  'sequence_length',
+]; // what examples look like as tokens depends on these
 const PRESET = 'preset ';
 const CUSTOM = 'custom';
+// What suits a model that has learned already.
+const TUNED = { n_epochs: 3, max_steps: '', sequence_length: '', global_batch_size: 8 };
+const RATE = { full: 5e-5, lora: 2e-4 };
 
 function modelLabel(model) {
   const facts = [
@@ -49,6 +72,7 @@ class NewRun {
     this.like = like;
     this.from = model;
     this.fields = {};
+    this.suggested = {}; // what the form has filled in by itself
     this.key = requestKey();
     this.problem = h('p', { class: 'problem', role: 'alert', hidden: true });
     this.plan = planPanel(
@@ -59,6 +83,7 @@ class NewRun {
       },
     );
     this.report = reportPanel((reason, action) => this.treat(reason, action));
+    this.preview = previewPanel();
     this.form = h('form', { class: 'run-form', novalidate: true });
     this.node = h(
       'div',
@@ -122,10 +147,16 @@ class NewRun {
     const model = make('model', modelSelect(models));
     const config = make('config');
     config.hidden = true;
-    this.fields.model.input.addEventListener('change', () => this.modelChanged());
+    this.fields.model.input.addEventListener('change', () => {
+      this.modelChanged();
+      this.changed();
+    });
     if ('lora_rank' in schema) {
       TUNING.filter((name) => name in schema).forEach((name) => make(name));
-      this.tuning = tuningChoice(this.fields, () => this.changed());
+      this.tuning = tuningChoice(this.fields, (kind) => {
+        this.suggest({ learning_rate: RATE[kind] });
+        this.changed();
+      });
     }
     const main = MAIN.filter((name) => name in schema).map((name) => make(name));
     const placed = [...OWN, ...MAIN, ...TUNING];
@@ -172,6 +203,7 @@ class NewRun {
         config,
         this.tuning?.node,
       ),
+      this.preview.node,
       h(
         'section',
         { class: 'card' },
@@ -198,8 +230,17 @@ class NewRun {
 
   applyPreset(preset) {
     this.fields.model.set(PRESET + preset.id);
-    for (const [name, value] of Object.entries(preset.fields)) {
-      this.fields[name]?.set(value);
+    this.suggest({ n_epochs: '', ...preset.fields });
+  }
+
+  // Fill in what suits a choice, where nothing else was written.
+  suggest(values) {
+    for (const [name, value] of Object.entries(values)) {
+      const field = this.fields[name];
+      if (field && ['', this.suggested[name] ?? ''].includes(field.input.value)) {
+        field.set(value);
+        this.suggested[name] = String(value);
+      }
     }
   }
 
@@ -216,7 +257,7 @@ class NewRun {
     } else {
       // The model has a tokenizer and a context length of its own.
       this.fields.tokenizer_vocab_size?.set('');
-      this.fields.sequence_length?.set('');
+      this.suggest({ ...TUNED, learning_rate: this.fields.lora_rank?.input.value ? RATE.lora : RATE.full });
     }
     this.showTuning();
   }
@@ -292,6 +333,9 @@ class NewRun {
     const { request, problems } = this.collect();
     this.plan.ask(problems.length === 0 ? request : null);
     this.report.ask(request.training_file ?? null, request.on_problem);
+    const asked = Object.entries(request).filter(([name]) => PREVIEWED.includes(name));
+    const canShow = request.training_file && offers('/v1/preview');
+    this.preview.ask(canShow ? Object.fromEntries(asked) : null);
   }
 
   complain(sentence) {
@@ -340,12 +384,14 @@ class NewRun {
     Object.values(this.fields).forEach((field) => field.language());
     this.plan.language();
     this.report.language();
+    this.preview.language();
     document.title = `${t('form.title')} – Hone`;
   }
 
   close() {
     this.plan.close();
     this.report.close();
+    this.preview.close();
     this.drop?.stop();
   }
 }

@@ -106,6 +106,11 @@ export function formatBytes(value) {
   return `${rank === 0 ? size : Number(size.toPrecision(3))} ${units[rank]}`;
 }
 
+// A part of a whole to a tenth of a percent, as accuracies are told.
+export function formatShare(part) {
+  return isNumber(part) ? `${(part * 100).toFixed(1)} %` : ABSENT;
+}
+
 export function formatPercent(part) {
   return isNumber(part) ? `${Math.floor(part * 100)} %` : ABSENT;
 }

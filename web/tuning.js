@@ -4,7 +4,8 @@ import { h, newId } from './dom.js';
 export const TUNING = ['lora_rank', 'lora_alpha', 'lora_targets'];
 const RANK = 16;
 
-// `fields` are those of TUNING, by name; they count only while LoRA is chosen. onChange() hears of a choice.
+// `fields` are those of TUNING, by name; they count only while LoRA is chosen. onChange('full' or 'lora') hears of
+// a choice.
 export function tuningChoice(fields, onChange) {
   const name = newId('tuning');
   const radio = (value, key, help) => {
@@ -50,7 +51,7 @@ export function tuningChoice(fields, onChange) {
       TUNING.forEach((field) => fields[field]?.set(''));
     }
     paint();
-    onChange();
+    onChange(lora.input.checked ? 'lora' : 'full');
   }
 
   return {

@@ -44,6 +44,12 @@ const made = [
   ...['accept', 'skip', 'refuse'].flatMap((word) => [`fault.${word}`, `fault.to_${word}`]),
   ...['text', 'chat', 'completion', 'preference'].map((word) => `kind.${word}`),
   ...['jsonl', 'json'].map((word) => `format.${word}`),
+  ...['user', 'assistant', 'text'].map((role) => `talk.role_${role}`),
+  ...['chat', 'text'].map((mode) => `talk.mode_${mode}`),
+  ...['temperature', 'top_p', 'max_tokens', 'seed'].flatMap((name) => [
+    `talk.${name}`,
+    `talk.${name}_help`,
+  ]),
   'set.training',
   'set.validation',
 ];
