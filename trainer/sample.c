@@ -148,7 +148,7 @@ static int64_t list_allowed(struct sampler *s, const struct draw *d, const struc
         }
     }
     if (n < k && lacks(cut, near, d, c)) {
-        n = list_near(s, d, INFINITY, &near);
+        n = list_near(s, d, (double)INFINITY, &near);
     }
     if (cut) {
         n = n < k ? n : k;
