@@ -9,7 +9,7 @@
 #include "trainer/chat/template.h"
 
 static const struct jinja_limits limits = {
-    .steps = 20 * 1000 * 1000, .memory = (size_t)256 << 20, .output = (size_t)64 << 20};
+    .steps = INT64_C(20000000), .memory = (size_t)256 << 20, .output = (size_t)64 << 20};
 
 void rendered_fini(struct rendered *r)
 {

@@ -1,5 +1,4 @@
 /* jinja_case.c - upper, lower and title case of whole strings, as Python has them. */
-#include <string.h>
 #include <utf8proc.h>
 
 #include "trainer/chat/jinja_text.h"
@@ -79,8 +78,10 @@ static size_t write_case(char to[BYTES_MAX], const struct jinja_text *t, size_t 
 
     if (row != NULL) {
         const char *text = form == FORM_UPPER ? row->upper : row->title;
-        const size_t n = strlen(text);
-        memcpy(to, text, n);
+        size_t n = 0;
+        for (; text[n] != '\0'; n++) {
+            to[n] = text[n];
+        }
         return n;
     }
     if (form == FORM_LOWER && c == 0x130) { /* I with a dot: i and the dot */

@@ -89,7 +89,7 @@ static int elements_of(struct jinja *j, const struct jinja_node *first, enum jin
 
 static int dict_of(struct jinja *j, const struct jinja_node *first, struct jinja_value *out)
 {
-    struct jinja_value key, v;
+    struct jinja_value key = {0}, v = {0};
 
     TRY(jinja_new_dict(j, out, JINJA_DICT, 0));
     for (const struct jinja_node *n = first; n != NULL; n = n->next->next) {

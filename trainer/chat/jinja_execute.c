@@ -296,7 +296,7 @@ static int generation(struct jinja *j, const struct jinja_node *n)
 
 static int execute(struct jinja *j, const struct jinja_node *n)
 {
-    struct jinja_value v;
+    struct jinja_value v = {0};
 
     switch (n->op) {
     case DO_TEXT: return jinja_out_text(j, j->out, n->value, true);

@@ -5,6 +5,7 @@
  * A filter binds less than a sign when it stands behind a plain value: -1|abs is (-1)|abs. */
 #include <string.h>
 
+#include "kernels/check.h"
 #include "trainer/chat/jinja_node.h"
 
 enum { NESTING_MAX = 200 };
@@ -361,6 +362,7 @@ static int parse_call(struct jinja_parser *p, struct jinja_node **out, int line)
 {
     struct jinja_node *of = *out;
 
+    CHECK(of != NULL, "nothing is called");
     if (of->op == OP_ATTR && jinja_is_unknown_method(of->name)) {
         return JINJA_REFUSE(p, line, "the method '%.40s' is not known", of->name);
     }

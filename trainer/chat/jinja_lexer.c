@@ -143,7 +143,10 @@ static size_t after_tag(const struct lexer *l, size_t at, char sign)
 
 static char sign_at(const struct lexer *l, size_t at)
 {
-    return at < l->n && (l->s[at] == '-' || l->s[at] == '+') ? l->s[at] : '\0';
+    if (at < l->n && (l->s[at] == '-' || l->s[at] == '+')) {
+        return l->s[at];
+    }
+    return '\0';
 }
 
 static int skip_comment(struct lexer *l, size_t begin)
@@ -348,14 +351,16 @@ static int take_number(struct lexer *l)
 /* Brackets must match; within them, %} and }} end nothing. */
 static int count_bracket(struct lexer *l, char c)
 {
-    const char closes = c == ')' ? '(' : c == ']' ? '[' : c == '}' ? '{' : '\0';
+    static const char opening[] = "([{", closing[] = ")]}";
+    const char *closes = strchr(closing, c);
 
     if (c == '(' || c == '[' || c == '{') {
         if (l->open == BRACKETS_MAX) {
             return REFUSE(l, "brackets are nested deeper than %d levels", BRACKETS_MAX);
         }
         l->brackets[l->open++] = c;
-    } else if (closes != '\0' && (l->open == 0 || l->brackets[--l->open] != closes)) {
+    } else if (closes != NULL &&
+               (l->open == 0 || l->brackets[--l->open] != opening[closes - closing])) {
         return REFUSE(l, "unexpected '%c'", c);
     }
     return 0;

@@ -133,11 +133,13 @@ static int parse_with(struct jinja_parser *p, struct jinja_node *n)
         if (n->a != NULL) {
             TRY(jinja_expect_operator(p, ","));
         }
-        TRY(jinja_new_node(p, end, OP_NAME, p->at->line));
-        TRY(jinja_parse_name(p, &(*end)->name));
+        struct jinja_node *target;
+        TRY(jinja_new_node(p, &target, OP_NAME, p->at->line));
+        TRY(jinja_parse_name(p, &target->name));
         TRY(jinja_expect_operator(p, "="));
-        TRY(jinja_parse_expression(p, &(*end)->a));
-        end = &(*end)->next;
+        TRY(jinja_parse_expression(p, &target->a));
+        *end = target;
+        end = &target->next;
     }
     return parse_until(p, &n->first, "endwith");
 }
@@ -276,9 +278,11 @@ static size_t plain_lines(char *to, const char *text, size_t bytes)
     size_t n = 0;
 
     for (size_t i = 0; i < bytes; i++) {
-        const bool is_return = text[i] == '\r';
-        to[n++] = is_return ? '\n' : text[i];
-        i += is_return && i + 1 < bytes && text[i + 1] == '\n';
+        to[n++] = text[i];
+        if (text[i] == '\r') {
+            to[n - 1] = '\n';
+            i += i + 1 < bytes && text[i + 1] == '\n';
+        }
     }
     return n > 0 && to[n - 1] == '\n' ? n - 1 : n;
 }

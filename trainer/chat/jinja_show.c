@@ -59,7 +59,11 @@ size_t jinja_write_float(char out[JINJA_FLOAT_ROOM], double d)
         return (size_t)n;
     }
     for (int i = 0; i < point; i++) {
-        out[n++] = i < count ? digits[i] : '0';
+        out[n] = '0';
+        if (i < count) {
+            out[n] = digits[i];
+        }
+        n++;
     }
     n += snprintf(out + n, (size_t)(JINJA_FLOAT_ROOM - n), ".%s",
                   count > point ? digits + point : "0");

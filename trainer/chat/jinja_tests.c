@@ -9,7 +9,7 @@
 #include "trainer/chat/jinja_eval.h"
 #include "trainer/tokenizer/utf8.h"
 
-enum { RANGE_MAX = 100000, TIME_TEXT_MAX = 200 };
+enum { RANGE_MAX = 100000, TIME_FORMAT_MAX = 200, TIME_TEXT_MAX = 800 };
 
 static int yields(struct jinja_value *out, bool truth)
 {
@@ -266,14 +266,14 @@ static int function_raise(struct jinja *j, const struct jinja_call *c, struct ji
                           tag));
     }
     TRY(jinja_out_put(j, &o, "", 1, tag));
-    text_clean(clean, sizeof clean, o.at);
+    text_clean(clean, sizeof clean, o.at != NULL ? o.at : "");
     return FAIL(j->err, ERR_BAD_REQUEST, "the chat template refuses the conversation: %s",
                 clean[0] != '\0' ? clean : "it does not say why");
 }
 
 static int function_strftime(struct jinja *j, const struct jinja_call *c, struct jinja_value *out)
 {
-    char format[TIME_TEXT_MAX], *text;
+    char format[TIME_FORMAT_MAX], *text;
     struct tm now;
     const time_t t = time(NULL);
 
@@ -284,11 +284,11 @@ static int function_strftime(struct jinja *j, const struct jinja_call *c, struct
     }
     memcpy(format, f->at, f->n);
     format[f->n] = '\0';
-    JINJA_TAKE(j, text, 4 * TIME_TEXT_MAX);
+    JINJA_TAKE(j, text, TIME_TEXT_MAX);
     /* The format is checked by what comes out: nothing is written when it is too long. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    const size_t n = f->n == 0 ? 0 : strftime(text, 4 * TIME_TEXT_MAX, format, &now);
+    const size_t n = f->n == 0 ? 0 : strftime(text, TIME_TEXT_MAX, format, &now);
 #pragma GCC diagnostic pop
     if (utf8_prefix(text, n, NULL) != n) {
         return JINJA_FAIL(j, "the time is not UTF-8");

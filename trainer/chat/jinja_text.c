@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "kernels/check.h"
 #include "trainer/tokenizer/utf8.h"
 
 enum { BYTES_PER_STEP = 64 };
@@ -55,6 +56,7 @@ int jinja_out_put(struct jinja *j, struct jinja_out *o, const char *s, size_t n,
     }
     TRY(jinja_step(j, (int64_t)(n / BYTES_PER_STEP)));
     TRY(grow_bytes(j, o, n));
+    CHECK(o->at != NULL, "%zu bytes of room", o->room);
     memcpy(o->at + o->n, s, n);
     o->n += n;
     if (o->run_count > 0 && same_tag(o->runs[o->run_count - 1].tag, tag)) {
