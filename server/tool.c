@@ -85,9 +85,12 @@ static int take(struct output *o, int fd, bool *ended, struct err *err)
 {
     if (o->n + 1 >= o->room) {
         const size_t room = o->room == 0 ? 1 << 16 : o->room * 2;
-        char *at = room > TOOL_BYTES ? NULL : realloc(o->at, room);
+        if (room > TOOL_BYTES) {
+            return FAIL(err, ERR_IO, "the trainer prints more than a report takes");
+        }
+        char *at = realloc(o->at, room);
         if (at == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, "the trainer printed more than can be read");
+            return FAIL(err, ERR_NO_MEMORY, "no memory for what the trainer prints");
         }
         o->at = at;
         o->room = room;

@@ -158,3 +158,40 @@ test('hone check says it in words and by its exit status', { skip }, async () =>
   assert.match((await hone(['check', 'lab:lab.json'])).out, /alpaca/);
   assert.notEqual((await hone(['check', 'nowhere.jsonl'])).code, 0);
 });
+
+// A trainer that does what its script says; honed with it, and one uploaded file.
+async function withTrainer(script, work) {
+  const path = join(folder, `trainer-${Math.random().toString(36).slice(2)}`);
+  await writeFile(path, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  const other = await startHoned({ trainer: path });
+  try {
+    const file = await other.upload('a.jsonl', lines(good(1)));
+    await work(other, `/v1/files/${file.id}/report`);
+  } finally {
+    await other.stop();
+  }
+}
+
+test('a trainer that says nothing, or something else than a report, is our fault and not the file\'s', { skip }, async () => {
+  for (const script of ['exit 3', 'echo no JSON', 'echo "[1]"', 'kill -9 $$', 'yes']) {
+    await withTrainer(script, async (other, path) => {
+      await assert.rejects(other.call('GET', path), (e) => e.status === 500, script);
+      assert.deepEqual(await readdir(join(other.folder, 'cache')).then((all) => all.filter((name) => name.endsWith('.report'))), []);
+    });
+  }
+});
+
+test('two reports are made at once, a third waits its turn, and the server stops without waiting for them', { skip }, async () => {
+  let began = 0;
+  await withTrainer('sleep 60', async (other, path) => {
+    const running = [0, 1].map(() => other.call('GET', path).catch((e) => e));
+    for (let i = 0; ; i += 1) {
+      const third = await Promise.race([other.call('GET', path).catch((e) => e), new Promise((done) => { setTimeout(done, 300, null); })]);
+      if (third !== null && third.status === 503) break;
+      assert.ok(i < 50, 'a third is never refused');
+    }
+    began = Date.now();
+    setTimeout(() => Promise.all(running), 0);
+  });
+  assert.ok(Date.now() - began < 10000, 'stopping took too long');
+});
