@@ -300,8 +300,8 @@ struct published {
 /* clang-format off */
 static const struct published files[] = {
     {"chat/glaive_toolcall_en_demo.json",     "json",  "chat",       "conversations",        9158, 300, 0, "duplicates",       35, false},
-    {"chat/identity.json",                    "json",  "chat",       "alpaca",                457,  91, 0, NULL,                0, false},
-    {"chat/openai_toy_chat_fine_tuning.jsonl", "jsonl", "chat",      "messages",                5,   5, 0, NULL,                0, false},
+    {"chat/identity.json",                    "json",  "chat",       "alpaca",                457,  91, 0, "placeholders", 85, false},
+    {"chat/openai_toy_chat_fine_tuning.jsonl", "jsonl", "chat",      "messages",                5,   5, 0, "no_user", 1, false},
     {"chat/seed_tasks.jsonl",                 "jsonl", "",           "",                      175,   0, 175, "nested_examples", 175, true},
     {"chat/sharegpt_dummy_conversation.json", "json",  "chat",       "conversations",       10502, 500, 0, "extra_columns",   500, false},
     {"chat/wikisql_lora_train.jsonl",         "jsonl", "text",       "text",                 1000, 1000, 0, "duplicates",       1, false},
@@ -316,13 +316,13 @@ static const struct published files[] = {
     {"messy/bom.jsonl",                       "jsonl", "chat",       "messages",               20,  20, 0, "byte_order_mark",   1, false},
     {"messy/crlf.jsonl",                      "jsonl", "chat",       "messages",               20,  20, 0, "crlf",             20, false},
     {"messy/duplicate_keys.jsonl",            "jsonl", "",           "",                        3,   0, 3, "duplicate_keys",    3, true},
-    {"messy/gzip.jsonl.gz",                   "jsonl", "chat",       "messages",               20,  20, 0, NULL,                0, false},
+    {"messy/gzip.jsonl.gz",                   "jsonl", "chat",       "messages",               20,  20, 0, "placeholders", 20, false},
     {"messy/huge_line.jsonl",                 "jsonl", "chat",       "messages",                3,   3, 0, "long_example",      1, false},
-    {"messy/json_array_instead_of_jsonl.jsonl", "json", "chat",      "messages",              242,  20, 0, NULL,                0, false},
+    {"messy/json_array_instead_of_jsonl.jsonl", "json", "chat",      "messages",              242,  20, 0, "placeholders", 20, false},
     {"messy/mixed_schemas.jsonl",             "jsonl", "chat",       "messages",                7,   4, 3, "mixed_kinds",       3, true},
     {"messy/no_final_newline.jsonl",          "jsonl", "chat",       "messages",               20,  20, 0, "no_final_newline",  1, false},
-    {"messy/ok_20.jsonl",                     "jsonl", "chat",       "messages",               20,  20, 0, NULL,                0, false},
-    {"messy/tiny_one_row.jsonl",              "jsonl", "chat",       "messages",                1,   1, 0, NULL,                0, false},
+    {"messy/ok_20.jsonl",                     "jsonl", "chat",       "messages",               20,  20, 0, "placeholders", 20, false},
+    {"messy/tiny_one_row.jsonl",              "jsonl", "chat",       "messages",                1,   1, 0, "placeholders", 1, false},
 };
 /* clang-format on */
 

@@ -59,8 +59,8 @@ static const struct fault faults[] = {
     /* Columns. */
     {"{\"foo\": \"a\", \"bar\": \"b\"}",            "unknown_columns", ""},
     {"{}",                                          "unknown_columns", ""},
-    {"{\"data\": [{\"text\": \"a\"}]}",             "unknown_columns", ""},
-    {"{\"instruction\": \"a\", \"instances\": [{\"input\": \"\", \"output\": \"b\"}]}", "nested_examples", "instances"},
+    {"{\"data\": [{\"text\": \"a\"}]}",             "nested_examples", ""},
+    {"{\"instruction\": \"a\", \"instances\": [{\"input\": \"\", \"output\": \"b\"}]}", "nested_examples", ""},
     {"{\"instruction\": \"a\"}",                    "missing_field",   "output"},
     {"{\"instruction\": \"a\", \"output\": null}",  "missing_field",   "output"},
     {"{\"chosen\": \"a\"}",                         "missing_field",   "rejected"},
@@ -397,6 +397,76 @@ static void other_kinds_and_columns_are_told_apart(void)
     json_decref(report);
 }
 
+static void odd_turns_and_texts_are_accepted_and_told(void)
+{
+    /* clang-format off */
+    static const struct { const char *row, *reason; } odd[] = {
+        {M(USER "," USER "," REPLY),                                        "same_role_twice"},
+        {M(USER "," REPLY "," REPLY),                                       "same_role_twice"},
+        {M(REPLY "," USER "," REPLY),                                       "assistant_first"},
+        {M("{\"role\":\"system\",\"content\":\"s\"}," REPLY),               "no_user"},
+        {M(USER "," REPLY ",{\"role\":\"user\",\"content\":\" \"}," REPLY),   "empty_turns"},
+        {M("{\"role\":\"user\",\"content\":\"I am {{ name }}.\"}," REPLY),  "placeholders"},
+        {"{\"messages\":[" USER "," REPLY "],\"id\":7}",                    "extra_columns"},
+        {M(USER "," REPLY "," USER "," REPLY),                              NULL},
+        {M("{\"role\":\"user\",\"content\":\"{{}} {{a-b}} {{{a} {\"}," REPLY), NULL},
+        {M(USER ",{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\"}]},{\"role\":\"tool\",\"content\":\"1\"},"
+           "{\"role\":\"tool\",\"content\":\"2\"}," REPLY),               NULL},
+    };
+    /* clang-format on */
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        const struct fault f = {.row = odd[i].row, .reason = odd[i].reason};
+        struct err err;
+        json_t *report = report_among_others(&f, false, &err);
+        const bool told = odd[i].reason == NULL
+                              ? json_array_size(json_object_get(report, "reasons")) == 0
+                              : has_only(report, odd[i].reason, 1);
+        EXPECT(err.code == ERR_NONE && number_of(report, "usable") == 3 && told);
+        if (!told) {
+            show_report(f.row, report, &err);
+        }
+        json_decref(report);
+    }
+}
+
+static void objects_over_many_lines_are_read(void)
+{
+    struct err err;
+    json_t *report = report_of_text(
+        "{\n  \"text\": \"a\"\n}\n{\n  \"text\": \"b\"\n},\n\n{\"text\": \"c\"}\n", &err);
+
+    EXPECT(err.code == ERR_NONE && number_of(report, "usable") == 3 &&
+           number_of(report, "lines") == 8);
+    json_decref(report);
+    report = report_of_text(
+        "{\n  \"text\": \"a\"\n}\n]\n{\n  \"text\": b\n}\n{\n \"text\": \"c\"\n", &err);
+    const json_t *broken = reason_of(report, "broken_json");
+    EXPECT(err.code == ERR_BAD_TRAINING_FILE && number_of(broken, "count") == 3);
+    EXPECT(json_integer_value(json_array_get(json_object_get(broken, "first_lines"), 1)) == 6);
+    EXPECT(number_of(report, "usable") == 1);
+    json_decref(report);
+}
+
+static void a_table_is_told_from_other_texts(void)
+{
+    static const char *const tables[] = {"prompt,completion\na,b\n", "\"Question\";\"Answer\"\r\n",
+                                         "id\ttext\n1\ta\n"};
+    static const char *const texts[] = {"text, and more of it\n", "text\ntext,prompt\n", "\n",
+                                        ",,,\n", "prompt"};
+    struct err err;
+
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        json_t *report = report_of_text(tables[i], &err);
+        EXPECT(err.code == ERR_NONE && reason_of(report, "table") != NULL);
+        json_decref(report);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        json_t *report = report_of_text(texts[i], &err);
+        EXPECT(reason_of(report, "table") == NULL);
+        json_decref(report);
+    }
+}
+
 static void counts_add_up_and_first_lines_are_five(void)
 {
     char *text = NULL;
@@ -509,6 +579,9 @@ int main(void)
     RUN(the_policy_chooses_among_what_a_reason_allows);
     RUN(a_file_whose_rows_all_have_faults_lists_them);
     RUN(other_kinds_and_columns_are_told_apart);
+    RUN(odd_turns_and_texts_are_accepted_and_told);
+    RUN(objects_over_many_lines_are_read);
+    RUN(a_table_is_told_from_other_texts);
     RUN(counts_add_up_and_first_lines_are_five);
     RUN(long_rows_are_read_and_longer_ones_are_not);
     RUN(values_and_nesting_are_bounded);

@@ -2,8 +2,11 @@
 #include "trainer/data/check.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "trainer/tokenizer/text_file.h"
+
+enum { TABLE_HEAD = 1000 };
 
 static int check_examples(struct report **report, const struct example_options *o, struct err *err)
 {
@@ -18,6 +21,32 @@ static int check_examples(struct report **report, const struct example_options *
     *report = example_reader_take_report(r);
     example_reader_close(r);
     return rc;
+}
+
+/* Whether a text begins with names of columns, apart by commas, semicolons or tabs: two that examples have, at least. */
+static bool is_table(const char *s, size_t n)
+{
+    static const char *const names[] = {"text",          "instruction", "input",    "output",
+                                        "prompt",        "completion",  "response", "question",
+                                        "answer",        "messages",    "chosen",   "rejected",
+                                        "conversations", "label",       "id"};
+    const size_t end = n < TABLE_HEAD ? n : TABLE_HEAD;
+    int known = 0;
+
+    for (size_t at = 0; at < end && s[at] != '\n';) {
+        size_t cell = at;
+        while (cell < end && s[cell] != '\0' && strchr(",;\t\r\n", s[cell]) == NULL) {
+            cell++;
+        }
+        const bool quoted = cell - at > 2 && s[at] == '"' && s[cell - 1] == '"';
+        const char *word = s + at + (quoted ? 1 : 0);
+        const size_t length = cell - at - (quoted ? 2 : 0);
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            known += strlen(names[i]) == length && strncasecmp(word, names[i], length) == 0 ? 1 : 0;
+        }
+        at = cell < end && s[cell] != '\n' ? cell + 1 : cell == at ? end : cell;
+    }
+    return known >= 2;
 }
 
 /* Line ends of a text, over the borders of its blocks. */
@@ -52,6 +81,9 @@ static int read_text(struct report *report, const struct example_options *o, str
     while (rc == 0 && !f.last) {
         rc = text_file_more(&f, err);
         if (rc == 0) {
+            if (f.first && is_table(f.text, f.n)) {
+                (void)report_add(report, REASON_table, 1, NULL);
+            }
             count_lines(report, &ends, f.text, f.n);
             text_file_use(&f, f.n);
         }

@@ -224,6 +224,38 @@ static uint64_t hash_example(const struct example *e)
     return hash;
 }
 
+static bool has_placeholder(const struct converted *v)
+{
+    const struct example *e = &v->example;
+
+    return v->turns.placeholder || holds_placeholder(e->text) || holds_placeholder(e->prompt) ||
+           holds_placeholder(e->completion);
+}
+
+/* What is odd about an example that can be used; false when the policy leaves it out for that. */
+static bool notice(struct example_reader *r)
+{
+    const struct converted *v = &r->last;
+    const bool chat = v->example.kind == EXAMPLE_CHAT;
+    const struct {
+        bool is_so;
+        enum reason reason;
+    } odd[] = {
+        {v->turns.empty > 0, REASON_empty_turns},
+        {v->extra, REASON_extra_columns},
+        {chat && v->turns.user == 0, REASON_no_user},
+        {chat && v->turns.user > 0 && v->turns.assistant_first, REASON_assistant_first},
+        {chat && v->turns.repeated, REASON_same_role_twice},
+        {has_placeholder(v), REASON_placeholders},
+    };
+    bool good = true;
+
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        good = (!odd[i].is_so || add(r, odd[i].reason, NULL) == ACTION_ACCEPT) && good;
+    }
+    return good;
+}
+
 /* Convert the row, and judge it. */
 static int judge(struct example_reader *r, bool *use, struct err *err)
 {
@@ -247,12 +279,7 @@ static int judge(struct example_reader *r, bool *use, struct err *err)
     if (!fits(r)) {
         return 0;
     }
-    if (r->last.turns.empty > 0) {
-        good = add(r, REASON_empty_turns, NULL) == ACTION_ACCEPT;
-    }
-    if (r->last.extra) {
-        good = add(r, REASON_extra_columns, NULL) == ACTION_ACCEPT && good;
-    }
+    good = notice(r);
     if (good && seen_before(&r->seen, hash_example(&r->last.example))) {
         good = add(r, REASON_duplicates, NULL) == ACTION_ACCEPT;
     }

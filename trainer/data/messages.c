@@ -276,6 +276,24 @@ static bool is_blank(const json_t *string)
     return s == NULL || s[strspn(s, " \t\r\n")] == '\0';
 }
 
+bool holds_placeholder(const char *text)
+{
+    static const char word[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+    const char *at = text != NULL ? strstr(text, "{{") : NULL;
+
+    for (; at != NULL; at = strstr(at, "{{")) {
+        at += 2;
+        at += strspn(at, " ");
+        const size_t letters = strspn(at, word);
+        at += letters;
+        at += strspn(at, " ");
+        if (letters > 0 && strncmp(at, "}}", 2) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void count_turn(const json_t *m, struct turns *turns)
 {
     const json_t *weight = json_object_get(m, "weight");
@@ -284,7 +302,16 @@ static void count_turn(const json_t *m, struct turns *turns)
         is_blank(json_object_get(m, "content")) && json_object_get(m, "tool_calls") == NULL;
 
     turns->empty += empty ? 1 : 0;
-    if (role != NULL && strcmp(role, "assistant") == 0) {
+    if (role == NULL) {
+        return;
+    }
+    turns->placeholder =
+        turns->placeholder || holds_placeholder(json_string_value(json_object_get(m, "content")));
+    turns->repeated = turns->repeated || (turns->last == *role && *role != 't');
+    turns->assistant_first = turns->assistant_first || (*role == 'a' && turns->user == 0);
+    turns->user += *role == 'u' ? 1 : 0;
+    turns->last = *role;
+    if (*role == 'a') {
         turns->assistant++;
         turns->learned += !empty && (weight == NULL || json_integer_value(weight) != 0) ? 1 : 0;
     }

@@ -21,11 +21,19 @@ struct turns {
     int assistant; /* in all                                       */
     int learned;   /* of them, not empty and not of weight 0       */
     int empty;     /* of any role, with neither text nor a call    */
+    int user;
+    bool assistant_first; /* before any user turn                      */
+    bool repeated;        /* two in a row of one role but tool         */
+    bool placeholder;     /* a text holds {{word}}                     */
+    char last;            /* first letter of the last role             */
 };
 
 /* Note a complaint and yield false. */
 bool complain(struct complaint *c, enum reason reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Whether a text holds {{word}}, as an unfilled template has it. The text ends with a NUL; NULL is none. */
+bool holds_placeholder(const char *text);
 
 /* Append the messages of `list` (an array) to `out`, normalised as example.h says. `column` is for complaints. Turns are added up.
  * With `masked`, assistant turns get weight 0. */

@@ -291,7 +291,7 @@ static int take_element(struct records *r, struct record *out, struct err *err)
     size_t n;
     bool too_long;
 
-    if (r->place == PLACE_AFTER_ELEMENT) {
+    if (r->place == PLACE_AFTER_ELEMENT && r->format == FORMAT_JSON_ARRAY) {
         (void)report_add(r->report, REASON_broken_json, r->line,
                          "a comma is missing between two elements");
     }
@@ -314,7 +314,9 @@ static void take_sign(struct records *r, int c)
 {
     const char *wrong = NULL;
 
-    if (c == -1 && r->place != PLACE_CLOSED) {
+    if (c == -1 && r->format == FORMAT_JSON_OBJECTS) {
+        r->place = PLACE_CLOSED;
+    } else if (c == -1 && r->place != PLACE_CLOSED) {
         wrong = "the array is not closed; is the end of the file missing?";
         r->place = PLACE_CLOSED;
     } else if (c == '[' && r->place == PLACE_BEFORE) {
@@ -349,6 +351,12 @@ static int pass_rest(struct records *r, struct err *err)
     return 0;
 }
 
+/* A bracket of the array itself. */
+static bool is_bracket(const struct records *r, int c)
+{
+    return c == ']' || (c == '[' && r->place == PLACE_BEFORE);
+}
+
 static int next_element(struct records *r, struct record *out, struct err *err)
 {
     while (out->text == NULL) {
@@ -360,7 +368,7 @@ static int next_element(struct records *r, struct record *out, struct err *err)
         }
         if (r->place == PLACE_CLOSED) {
             TRY(pass_rest(r, err));
-        } else if (c == -1 || c == ',' || c == ']' || (c == '[' && r->place == PLACE_BEFORE)) {
+        } else if (c == -1 || c == ',' || (r->format == FORMAT_JSON_ARRAY && is_bracket(r, c))) {
             take_sign(r, c);
         } else {
             TRY(take_element(r, out, err));
@@ -375,5 +383,5 @@ int records_next(struct records *r, struct record *out, struct err *err)
     if (!r->begun) {
         TRY(begin(r, err));
     }
-    return r->format == FORMAT_JSON_ARRAY ? next_element(r, out, err) : next_line(r, out, err);
+    return r->format == FORMAT_JSONL ? next_line(r, out, err) : next_element(r, out, err);
 }

@@ -1,6 +1,6 @@
 /* records.h - the rows of a JSONL file or the elements of a JSON array as pieces of text, one at a time.
  *
- * The text is not parsed here, only cut: at line ends, or where the brackets of an element close. A record of more than
+ * The text is not parsed here, only cut: at line ends, or where the brackets of an element or an object close. A record of more than
  * RECORD_BYTES_MAX is passed over. What is wrong between records, and what is odd about the lines, goes into the report.
  */
 #ifndef TRAINER_DATA_RECORDS_H
@@ -16,12 +16,12 @@ struct record {
     size_t bytes;
     int64_t line, column; /* of its first character, from 1      */
     int64_t byte;         /* of its line, from 1                 */
-    int64_t element;      /* of the array, from 1; 0 in a JSONL */
+    int64_t element;      /* of the file, from 1; 0 in a JSONL  */
 };
 
 struct records;
 
-/* Format is JSONL or JSON_ARRAY; the report and the name are borrowed until close. Errors: as source_open. */
+/* Format is not TEXT; the report and the name are borrowed until close. Errors: as source_open. */
 int records_open(struct records **out, const char *path, const char *name, enum err_code blame,
                  enum format format, struct report *report, struct err *err);
 

@@ -333,16 +333,31 @@ static int having(const struct shape *s, const json_t *row)
     return n;
 }
 
+/* Whether a column is a list of objects: examples inside an example. */
+static bool holds_lists(const json_t *row)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(json_unconst(row), name, value)
+    {
+        if (json_is_object(json_array_get(value, 0))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* No shape fits: the one that comes nearest says what is missing. */
 static bool refuse(const json_t *row, const struct shape *likely, struct complaint *c)
 {
     const struct shape *near = likely != NULL && having(likely, row) > 0 ? likely : NULL;
 
-    if (json_is_array(json_object_get(row, "instances"))) {
-        return complain(c, REASON_nested_examples, "instances");
-    }
     for (int i = 0; near == NULL && i < SHAPES; i++) {
         near = having(&shapes[i], row) > 0 ? &shapes[i] : NULL;
+    }
+    if (holds_lists(row)) {
+        return complain(c, REASON_nested_examples, "%s", "");
     }
     return near == NULL ? complain(c, REASON_unknown_columns, "%s", "")
                         : complain(c, REASON_missing_field, "%s", lacking(near, row));

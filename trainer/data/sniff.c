@@ -9,7 +9,7 @@ enum { HEAD_BYTES = 1 << 16, LINES_LOOKED_AT = 50 };
 
 const char *format_name(enum format f)
 {
-    static const char *const names[FORMAT_COUNT] = {"text", "jsonl", "json"};
+    static const char *const names[FORMAT_COUNT] = {"text", "jsonl", "json", "json"};
     return names[f];
 }
 
@@ -76,12 +76,20 @@ static bool is_lists(const char *s, size_t n, size_t i)
     return s[last] == ']' && next < n && s[next] == '[';
 }
 
+/* Whether the first line is { and nothing else: objects that somebody indented. */
+static bool is_indented(const char *s, size_t n, size_t i)
+{
+    const size_t next = pass_blanks(s, n, i + 1);
+
+    return next < n && memchr(s + i, '\n', next - i) != NULL;
+}
+
 static enum format tell(const char *s, size_t n)
 {
     const size_t i = pass_blanks(s, n, 0);
 
     if (is_object(s, n, i)) {
-        return FORMAT_JSONL;
+        return is_indented(s, n, i) ? FORMAT_JSON_OBJECTS : FORMAT_JSONL;
     }
     if (is_array(s, n, i)) {
         return is_lists(s, n, i) ? FORMAT_JSONL : FORMAT_JSON_ARRAY;

@@ -4,16 +4,23 @@
 
 #include "trainer/base/source.h"
 
-enum format { FORMAT_TEXT, FORMAT_JSONL, FORMAT_JSON_ARRAY, FORMAT_COUNT };
+enum format {
+    FORMAT_TEXT,
+    FORMAT_JSONL,        /* an object on each line                          */
+    FORMAT_JSON_ARRAY,   /* a list of objects                               */
+    FORMAT_JSON_OBJECTS, /* objects behind each other, over many lines each */
+    FORMAT_COUNT
+};
 
-const char *format_name(enum format f); /* "text", "jsonl", "json" */
+const char *format_name(enum format f); /* "text", "jsonl", "json", "json" */
 
 struct sniffed {
     enum format format;
     enum packing packing;
 };
 
-/* A file whose first character begins an object, or most of whose first lines do, is JSONL, broken or not; what
+/* A file whose first character begins an object, or most of whose first lines do, is JSONL, broken or not; where { stands alone
+ * on its line, objects over many lines; what
  * begins an array of objects is one (or, with an array on each line, JSONL); all else is a text. Errors: blame (Parquet, UTF-16 ... with the conversion
  * in words; empty; damaged), NOT_FOUND, IO, NO_MEMORY. */
 int data_sniff(struct sniffed *out, const char *path, const char *name, enum err_code blame,
