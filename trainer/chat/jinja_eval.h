@@ -61,6 +61,10 @@ bool jinja_is_given(struct jinja_value parameter); /* not UNDEFINED */
 int jinja_bind(struct jinja *j, struct jinja_value self, const char *name, bool *found,
                struct jinja_value *out);
 
+/* Methods of strings that yield several. */
+jinja_builtin_fn jinja_str_split, jinja_str_rsplit, jinja_str_splitlines, jinja_str_partition,
+    jinja_str_rpartition;
+
 /* A table ends with a row without a name. */
 const struct jinja_builtin *jinja_look_up(const struct jinja_builtin *table, const char *name);
 extern const struct jinja_builtin jinja_string_filters[];

@@ -8,145 +8,14 @@
 #include "kernels/check.h"
 #include "trainer/chat/jinja_node.h"
 
-enum { NESTING_MAX = 200 };
-
 static int parse_unary(struct jinja_parser *p, struct jinja_node **out, bool filters);
-
-bool jinja_at_operator(const struct jinja_parser *p, const char *operator)
-{
-    return p->at->kind == TOKEN_OPERATOR && p->at->n == strlen(operator) &&
-           memcmp(p->at->at, operator, p->at->n) == 0;
-}
-
-bool jinja_at_name(const struct jinja_parser *p, const char *name)
-{
-    return p->at->kind == TOKEN_NAME && p->at->n == strlen(name) &&
-           memcmp(p->at->at, name, p->at->n) == 0;
-}
-
-bool jinja_skip_operator(struct jinja_parser *p, const char *operator)
-{
-    const bool is_there = jinja_at_operator(p, operator);
-    p->at += is_there;
-    return is_there;
-}
-
-bool jinja_skip_name(struct jinja_parser *p, const char *name)
-{
-    const bool is_there = jinja_at_name(p, name);
-    p->at += is_there;
-    return is_there;
-}
-
-int jinja_unexpected(struct jinja_parser *p)
-{
-    const struct jinja_token *t = p->at;
-
-    switch (t->kind) {
-    case TOKEN_END: return JINJA_REFUSE(p, t->line, "the template ends too early");
-    case TOKEN_PRINT_END: return JINJA_REFUSE(p, t->line, "unexpected end of {{ }}");
-    case TOKEN_BLOCK_END: return JINJA_REFUSE(p, t->line, "unexpected end of {%% %%}");
-    case TOKEN_STRING: return JINJA_REFUSE(p, t->line, "unexpected string");
-    case TOKEN_NAME:
-    case TOKEN_INT:
-    case TOKEN_FLOAT:
-    case TOKEN_OPERATOR:
-        return JINJA_REFUSE(p, t->line, "unexpected '%.*s'", t->n < 40 ? (int)t->n : 40, t->at);
-    case TOKEN_TEXT:
-    case TOKEN_PRINT_BEGIN:
-    case TOKEN_BLOCK_BEGIN: break;
-    }
-    return JINJA_REFUSE(p, t->line, "unexpected text");
-}
-
-int jinja_expect_operator(struct jinja_parser *p, const char *operator)
-{
-    return jinja_skip_operator(p, operator) ? 0 : jinja_unexpected(p);
-}
-
-int jinja_expect_name(struct jinja_parser *p, const char *name)
-{
-    return jinja_skip_name(p, name) ? 0 : jinja_unexpected(p);
-}
-
-static int no_memory(struct jinja_parser *p)
-{
-    return JINJA_REFUSE(p, p->at->line, "the template needs too much memory");
-}
-
-int jinja_new_node(struct jinja_parser *p, struct jinja_node **out, enum jinja_op op, int line)
-{
-    struct jinja_node *n = jinja_arena_take(&p->template->arena, sizeof *n);
-
-    if (n == NULL) {
-        return no_memory(p);
-    }
-    *n = (struct jinja_node){.op = op, .line = line, .value = jinja_none()};
-    *out = n;
-    return 0;
-}
-
-/* FNV-1a. */
-static size_t list_of(const char *name, size_t n)
-{
-    uint32_t hash = 2166136261U;
-
-    for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ (unsigned char)name[i]) * 16777619U;
-    }
-    return hash % JINJA_NAME_LISTS;
-}
-
-const char *jinja_interned(const struct jinja_template *t, const char *name, size_t n)
-{
-    for (const struct jinja_name *w = t->names[list_of(name, n)]; w != NULL; w = w->next) {
-        if (strncmp(w->text, name, n) == 0 && w->text[n] == '\0') {
-            return w->text;
-        }
-    }
-    return NULL;
-}
-
-int jinja_parse_name(struct jinja_parser *p, const char **name)
-{
-    const struct jinja_token *t = p->at;
-
-    if (t->kind != TOKEN_NAME) {
-        return jinja_unexpected(p);
-    }
-    p->at++;
-    *name = jinja_interned(p->template, t->at, t->n);
-    if (*name != NULL) {
-        return 0;
-    }
-    struct jinja_name **list = &p->template->names[list_of(t->at, t->n)];
-    struct jinja_name *w = jinja_arena_take(&p->template->arena, sizeof *w + t->n + 1);
-    if (w == NULL) {
-        return no_memory(p);
-    }
-    memcpy(w->text, t->at, t->n);
-    w->text[t->n] = '\0';
-    w->next = *list;
-    *list = w;
-    *name = w->text;
-    return 0;
-}
-
-static int enter(struct jinja_parser *p)
-{
-    if (p->depth >= NESTING_MAX) {
-        return JINJA_REFUSE(p, p->at->line, "nested deeper than %d levels", NESTING_MAX);
-    }
-    p->depth++;
-    return 0;
-}
 
 static int text_constant(struct jinja_parser *p, struct jinja_node *n, const char *at, size_t bytes)
 {
     struct jinja_text *t = jinja_arena_take(&p->template->arena, sizeof *t);
 
     if (t == NULL) {
-        return no_memory(p);
+        return jinja_parse_out_of_memory(p);
     }
     *t = (struct jinja_text){.at = at, .n = bytes};
     n->value = (struct jinja_value){.kind = JINJA_STRING, .tag = jinja_untagged, .as.text = t};
@@ -167,7 +36,7 @@ static int parse_string(struct jinja_parser *p, struct jinja_node *n)
     }
     char *text = jinja_arena_take(&p->template->arena, bytes + 1);
     if (text == NULL) {
-        return no_memory(p);
+        return jinja_parse_out_of_memory(p);
     }
     for (const struct jinja_token *t = first; t < p->at; t++) {
         memcpy(text + done, t->at, t->n);
@@ -378,7 +247,7 @@ static int parse_postfix(struct jinja_parser *p, struct jinja_node **out)
 
     for (;;) {
         const int line = p->at->line;
-        TRY(enter(p));
+        TRY(jinja_parse_deeper(p));
         if (jinja_skip_operator(p, ".")) {
             TRY(parse_dot(p, out));
         } else if (jinja_skip_operator(p, "[")) {
@@ -463,7 +332,7 @@ static int parse_filters_and_tests(struct jinja_parser *p, struct jinja_node **o
 
     for (;;) {
         const int line = p->at->line;
-        TRY(enter(p));
+        TRY(jinja_parse_deeper(p));
         if (jinja_skip_operator(p, "|")) {
             TRY(parse_filter(p, out));
         } else if (jinja_skip_name(p, "is")) {
@@ -482,7 +351,7 @@ static int parse_unary(struct jinja_parser *p, struct jinja_node **out, bool fil
     const int line = p->at->line;
     const bool negates = jinja_at_operator(p, "-");
 
-    TRY(enter(p));
+    TRY(jinja_parse_deeper(p));
     if (negates || jinja_at_operator(p, "+")) {
         p->at++;
         TRY(jinja_new_node(p, out, negates ? OP_NEGATE : OP_PLUS, line));
@@ -539,7 +408,7 @@ static int parse_level(struct jinja_parser *p, struct jinja_node **out, int leve
     TRY(parse_level(p, out, level + 1));
     for (const struct operator_row *row; (row = operator_at(p, level)) != NULL;) {
         struct jinja_node *left = *out;
-        TRY(enter(p)); /* a chain is a tree as deep as it is long */
+        TRY(jinja_parse_deeper(p)); /* a chain is a tree as deep as it is long */
         TRY(jinja_new_node(p, out, row->op, p->at->line));
         p->at++;
         (*out)->a = left;
@@ -620,7 +489,7 @@ static int parse_not(struct jinja_parser *p, struct jinja_node **out)
     if (!jinja_skip_name(p, "not")) {
         return parse_comparison(p, out);
     }
-    TRY(enter(p));
+    TRY(jinja_parse_deeper(p));
     TRY(jinja_new_node(p, out, OP_NOT, line));
     TRY(parse_not(p, &(*out)->a));
     p->depth--;
@@ -651,11 +520,11 @@ int jinja_parse_expression(struct jinja_parser *p, struct jinja_node **out)
 {
     const int depth = p->depth;
 
-    TRY(enter(p));
+    TRY(jinja_parse_deeper(p));
     TRY(parse_logic(p, out, OP_OR));
     while (jinja_at_name(p, "if")) {
         struct jinja_node *yes = *out;
-        TRY(enter(p));
+        TRY(jinja_parse_deeper(p));
         TRY(jinja_new_node(p, out, OP_IF_ELSE, p->at->line));
         p->at++;
         (*out)->a = yes;
@@ -689,68 +558,6 @@ int jinja_parse_tuple(struct jinja_parser *p, struct jinja_node **out, bool cond
     }
     TRY(jinja_new_node(p, out, OP_TUPLE, line));
     (*out)->first = first;
-    return 0;
-}
-
-static int parse_one_target(struct jinja_parser *p, struct jinja_node **out, bool attributes)
-{
-    const int line = p->at->line;
-
-    if (jinja_skip_operator(p, "(")) {
-        TRY(jinja_parse_target(p, out, false));
-        return jinja_expect_operator(p, ")");
-    }
-    TRY(jinja_new_node(p, out, OP_NAME, line));
-    TRY(jinja_parse_name(p, &(*out)->name));
-    if (attributes && jinja_skip_operator(p, ".")) {
-        struct jinja_node *of = *out;
-        TRY(jinja_new_node(p, out, OP_ATTR, line));
-        TRY(jinja_parse_name(p, &(*out)->name));
-        (*out)->a = of;
-    }
-    return 0;
-}
-
-int jinja_parse_target(struct jinja_parser *p, struct jinja_node **out, bool attributes)
-{
-    const int line = p->at->line;
-
-    TRY(enter(p));
-    TRY(parse_one_target(p, out, attributes));
-    if (jinja_at_operator(p, ",")) {
-        struct jinja_node *first = *out, **end = &first->next;
-        while (jinja_skip_operator(p, ",") && p->at->kind != TOKEN_BLOCK_END &&
-               !jinja_at_name(p, "in") && !jinja_at_operator(p, "=")) {
-            TRY(parse_one_target(p, end, attributes));
-            end = &(*end)->next;
-        }
-        TRY(jinja_new_node(p, out, OP_TUPLE, line));
-        (*out)->first = first;
-    }
-    p->depth--;
-    return 0;
-}
-
-int jinja_parse_parameters(struct jinja_parser *p, struct jinja_node **out)
-{
-    bool defaults = false;
-
-    TRY(jinja_expect_operator(p, "("));
-    while (!jinja_skip_operator(p, ")")) {
-        TRY(jinja_new_node(p, out, OP_NAME, p->at->line));
-        TRY(jinja_parse_name(p, &(*out)->name));
-        if (jinja_skip_operator(p, "=")) {
-            defaults = true;
-            TRY(jinja_parse_expression(p, &(*out)->a));
-        } else if (defaults) {
-            return JINJA_REFUSE(p, p->at->line,
-                                "a parameter without a default follows one with it");
-        }
-        out = &(*out)->next;
-        if (!jinja_at_operator(p, ")")) {
-            TRY(jinja_expect_operator(p, ","));
-        }
-    }
     return 0;
 }
 

@@ -131,6 +131,9 @@ int jinja_expect_operator(struct jinja_parser *p, const char *operator);
 int jinja_expect_name(struct jinja_parser *p, const char *name);
 /* "unexpected X" at the present word. */
 int jinja_unexpected(struct jinja_parser *p);
+int jinja_parse_out_of_memory(struct jinja_parser *p);
+/* One level deeper, if that is allowed; p->depth-- undoes it. */
+int jinja_parse_deeper(struct jinja_parser *p);
 int jinja_new_node(struct jinja_parser *p, struct jinja_node **out, enum jinja_op op, int line);
 /* The one copy of a name that the template holds; NULL for a name that does not occur. */
 const char *jinja_interned(const struct jinja_template *t, const char *name, size_t n);

@@ -262,6 +262,11 @@ size_t jinja_search(const struct jinja_text *t, const struct jinja_text *needle,
     return at == NULL ? SIZE_MAX : (size_t)(at - t->at);
 }
 
+int jinja_search_steps(struct jinja *j, const struct jinja_text *t, const struct jinja_text *part)
+{
+    return jinja_step(j, (int64_t)((t->n / 16 + 1) * (part->n / 256 + 1)));
+}
+
 size_t jinja_search_back(const struct jinja_text *t, const struct jinja_text *needle, size_t end)
 {
     for (size_t at = end; needle->n <= end && at >= needle->n; at--) {

@@ -42,6 +42,8 @@ int jinja_strip(struct jinja *j, struct jinja_value v, struct jinja_value chars,
 size_t jinja_search(const struct jinja_text *t, const struct jinja_text *needle, size_t from);
 /* The last place before or at which it ends; SIZE_MAX when nowhere. */
 size_t jinja_search_back(const struct jinja_text *t, const struct jinja_text *needle, size_t end);
+/* Count the steps of looking from the back, which compares at every place anew. */
+int jinja_search_steps(struct jinja *j, const struct jinja_text *t, const struct jinja_text *part);
 int jinja_replace(struct jinja *j, struct jinja_value v, struct jinja_value from,
                   struct jinja_value to, int64_t count, struct jinja_value *out);
 
