@@ -139,6 +139,7 @@ static void texts_end_with_eos_and_begin_with_bos_where_the_tokenizer_says_so(vo
     finish(&with);
     prepare(&without, "{\"text\": \"abc\"}\n");
     expect_document(&without, 0, "abc$", ".bc$");
+    EXPECT(json_integer_value(json_object_get(without.report, "trained_tokens")) == 3);
     finish(&without);
 }
 

@@ -18,6 +18,7 @@
 #include "trainer/rates.h"
 #include "trainer/save.h"
 #include "trainer/signals.h"
+#include "trainer/twins.h"
 
 struct run {
     const struct job_folder *job;
@@ -183,6 +184,23 @@ static void send_ready(struct run *r, const struct plan *plan)
                           "isa", r->engine.k->isa, "resolved", resolved(r)));
 }
 
+/* A chat model that can't tell the end of its turn from other tokens goes on for ever. */
+static void warn_of_twins(struct run *r)
+{
+    const int64_t end = r->in.end_of_turn >= 0        ? r->in.end_of_turn
+                        : r->in.training_rows != NULL ? tokenizer_eos(r->in.tokenizer)
+                                                      : -1;
+    const int64_t twins = end >= 0 ? twins_count(r->engine.model, end) : 0;
+
+    if (twins > 0) {
+        events_warning(r->events,
+                       "%s ends what the model is to write, but in this model %lld other tokens "
+                       "have the same output weights, and those are not trained: it will not learn "
+                       "to stop. Train all weights, or use a chat_template with another end",
+                       tokenizer_token(r->in.tokenizer, (int32_t)end, NULL), (long long)twins);
+    }
+}
+
 static int open_run(struct run *r, struct err *err)
 {
     const int threads = thread_count(r->job);
@@ -206,6 +224,7 @@ static int open_run(struct run *r, struct err *err)
     TRY(data_reader_open(&r->reader, &r->in.training, &options, err));
     TRY(save_try(&r->engine, r->job, err));
     send_ready(r, &plan);
+    warn_of_twins(r);
     if (r->in.sizes.sequence > r->in.arch.positions) {
         events_warning(r->events,
                        "sequence_length %lld is beyond the %lld positions that the model was made "

@@ -40,18 +40,24 @@ let honed = null;
 let folder = null;
 let chats = '';
 let chatFile = null;
+let learned = '';
+
+const chatLines = (pairs) =>
+  pairs
+    .map(([ask, say]) =>
+      JSON.stringify({
+        messages: [
+          { role: 'user', content: ask },
+          { role: 'assistant', content: say },
+        ],
+      }),
+    )
+    .join('\n');
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), 'hone-finetune-'));
   await mkdir(join(folder, 'models'));
-  chats = PAIRS.map(([ask, say]) =>
-    JSON.stringify({
-      messages: [
-        { role: 'user', content: ask },
-        { role: 'assistant', content: say },
-      ],
-    }),
-  ).join('\n');
+  chats = chatLines(PAIRS);
   await writeFile(join(folder, 'text'), PAIRS.flat().join('\n').repeat(3));
   await run(TRAINER, [
     'tokenize', '--train', '320', join(folder, 'text'), join(folder, 'models/words'),
@@ -98,6 +104,20 @@ async function ended(id) {
     await new Promise((done) => setTimeout(done, 40));
   }
   throw new Error(`job ${id} did not end`);
+}
+
+// The model says what it was taught, and stops by itself.
+async function expectAnswers(model, pairs) {
+  for (const [ask, say] of pairs) {
+    const { choices } = await honed.call('POST', '/v1/chat/completions', {
+      model,
+      messages: [{ role: 'user', content: ask }],
+      temperature: 0,
+      max_completion_tokens: 60,
+    });
+    assert.equal(choices[0].message.content.trim(), say);
+    assert.equal(choices[0].finish_reason, 'stop');
+  }
 }
 
 const eventsOf = async (id, type) =>
@@ -191,24 +211,72 @@ test('eight chats learned by heart: asked again, the model answers with them and
   assert.equal(job.state, 'succeeded');
   assert.deepEqual([job.step, job.total_steps], [200, 200]); /* 8 chats 100 times, 4 at a time */
   assert.ok(job.loss < 0.05, `loss ${job.loss}`);
-  const dir = join(folder, 'learned');
+  learned = job.id;
+  await expectAnswers(learned, PAIRS);
   const latest = await honed.call('GET', `/v1/jobs/${job.id}/checkpoints/latest`);
-  await mkdir(dir);
-  for (const { name, url } of latest.files) {
-    const answer = await fetch(`${honed.url}${url}`, { headers: { Authorization: `Bearer ${honed.token}` } });
-    await writeFile(join(dir, name), Buffer.from(await answer.arrayBuffer()));
-  }
-  const template = await readFile(join(dir, 'chat_template.jinja'), 'utf8');
-  assert.match(template, /messages/);
-  const preview = await honed.call('POST', '/v1/preview', request({ n: 8 }));
-  for (const [i, { texts, labels }] of preview.examples.entries()) {
-    const first = labels.findIndex((label) => label >= 0);
-    const prompt = texts.slice(0, first).join('');
-    const { stdout } = await run(TRAINER, [
-      'generate', dir, '--prompt', prompt, '--temperature', '0', '--max-tokens', '60', '--threads', '1',
-    ]);
-    assert.equal(stdout.trim(), PAIRS[i][1]);
-  }
+  const template = latest.files.find(({ name }) => name === 'chat_template.jinja');
+  const answer = await fetch(`${honed.url}${template.url}`, {
+    headers: { Authorization: `Bearer ${honed.token}` },
+  });
+  assert.match(await answer.text(), /messages/);
+});
+
+test('eight other answers learned with LoRA on top of it', async () => {
+  const pairs = PAIRS.map(([ask], i) => [ask, PAIRS[(i + 3) % PAIRS.length][1]]);
+  const file = await honed.upload('others.jsonl', chatLines(pairs));
+  const body = {
+    model: learned,
+    training_file: file.id,
+    sequence_length: 64,
+    threads: 1,
+    lora_rank: 16,
+    n_epochs: 120,
+    learning_rate: 0.01,
+    weight_decay: 0,
+    validation_fraction: 0,
+    log_interval: 40,
+    eval_interval: 1000,
+    save_interval: 1000,
+  };
+  const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.equal(job.state, 'succeeded');
+  assert.ok(job.loss < 0.05, `loss ${job.loss}`);
+  await expectAnswers(job.id, pairs);
+  assert.deepEqual(await eventsOf(job.id, 'warning'), []);
+});
+
+test('whole chats are held out, and their loss counts trained tokens', async () => {
+  const body = request({ validation_fraction: 0.25, max_steps: 2, global_batch_size: 2, packing: 'padded' });
+  const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.equal(job.state, 'succeeded');
+  const [training, validation] = await eventsOf(job.id, 'data');
+  assert.deepEqual([training.examples, training.samples, validation.examples, validation.samples], [6, 6, 2, 2]);
+  const [evaluated] = await eventsOf(job.id, 'eval');
+  assert.equal(evaluated.tokens, validation.trained_tokens);
+  assert.equal(
+    training.trained_tokens + validation.trained_tokens,
+    training.report.trained_tokens,
+  );
+});
+
+test('a file of its own validates; hone preview marks what is trained', async () => {
+  const file = await honed.upload('held.jsonl', chatLines(PAIRS.slice(0, 3)));
+  const body = request({ validation_file: file.id, max_steps: 1 });
+  const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.equal(job.state, 'succeeded');
+  const [training, validation] = await eventsOf(job.id, 'data');
+  assert.deepEqual([training.examples, validation.examples], [8, 3]);
+  assert.equal(validation.report.usable, 3);
+  const { stdout } = await run(
+    join(BUILD, 'hone'),
+    ['preview', '--examples', '1', `training_file=${chatFile.id}`, 'tokenizer=m:words',
+      `config=${JSON.stringify(CONFIG)}`, 'sequence_length=64'],
+    { env: { PATH: process.env.PATH, HOME: folder, HONE_URL: honed.url, HONE_TOKEN: honed.token } },
+  );
+  assert.match(stdout, /line 1: \d+ tokens, \d+ trained/);
+  assert.match(stdout, /What is your name\?[^[]*\[\[[^\]]*I am Pebble\.<\|endoftext\|>/);
+  /* The same recipe was used by the job before: its totals are known. */
+  assert.match(stdout, /trained +\d+/);
 });
 
 test('a real model fine-tuned on a real chat file by curl alone', { skip }, async () => {
