@@ -21,7 +21,7 @@ const program = `${process.env.BUILD ?? 'build/release'}/hone-train`;
 const folder = mkdtempSync(join(tmpdir(), 'hone-tokenizers-'));
 process.on('exit', () => rmSync(folder, { recursive: true }));
 
-const own = ['', ' ', 'hello world', ' Hello  World\n\n', 'the \u2581the', 'a<s>b</s>', 'x <mask>  y<tool> z', 'Ünïcödé ÀÉ İıſ', 'ﬁ ﬂ ½ ① Å', 'e\u0301a\u0327\u0301', '한국어 각', '日本語。テスト漢字', '😀👨‍👩‍👧 x', '\t\ttabs\r\nand\u00a0nbsp\u200b\ufeffzero\u2028', '12345 3.14 1,000', "it's we'll DON'T", 'snake_case camelCase HTTPServer', '¿qué? «x» …', '\u0000a\u0001b\u007f', 'aaaaaaaaaaaaaaaa', 'ABAB abab', 'x'.repeat(200), 'the hello '.repeat(30), 'عربي हिन्दी ไทย', '\u1100\u1161\u11a8', '$100+50=150<~`^|>'];
+const own = ['', ' ', 'hello world', ' Hello  World\n\n', 'the \u2581the', 'a<s>b</s>', 'x <mask>  y<tool> z', 'Ünïcödé ÀÉ İıſ', 'ﬁ ﬂ ½ ① Å', 'e\u0301a\u0327\u0301', '한국어 각', '日本語。テスト漢字', '😀👨‍👩‍👧 x', '\t\ttabs\r\nand\u00a0nbsp\u200b\ufeffzero\u2028', '12345 3.14 1,000', "it's we'll DON'T", 'snake_case camelCase HTTPServer', '¿qué? «x» …', '\u0000a\u0001b\u007f', 'aaaaaaaaaaaaaaaa', 'aaa aaaaaaa', 'ABAB abab', 'x'.repeat(200), 'the hello '.repeat(30), 'عربي हिन्दी ไทย', '\u1100\u1161\u11a8', '$100+50=150<~`^|>'];
 const shared = '../shared/vectors/tokenizer/strings.json';
 const texts = existsSync(shared) ? [...own, ...JSON.parse(readFileSync(shared)).map((s) => s.text)] : own;
 
@@ -67,7 +67,7 @@ function piecesVocabulary(extra = []) {
   return { vocab, merges };
 }
 function unigramVocabulary() {
-  const { vocab } = piecesVocabulary(['the', 'hello', 'world', '▁▁', '한국', 'ह']);
+  const { vocab } = piecesVocabulary(['the', 'hello', 'world', '▁▁', '한국', 'ह', 'न']);
   let x = 12345;
   return Object.keys(vocab).map((piece, i) => {
     x = (x * 1103515245 + 12345) % 2147483648;
