@@ -10,6 +10,7 @@
 #include "server/roots.h"
 #include "server/text.h"
 #include "server/upload.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 /* A lookup on its way through the store. */
 struct lookup {
@@ -127,6 +128,21 @@ int references_model(const struct app *app, const struct identity *who, const ch
     return rc;
 }
 
+static int find_tokenizer(const struct app *app, const struct identity *who, const char *text,
+                          json_t **out, struct err *err)
+{
+    char path[ROOT_PATH];
+
+    TRY(find_place(app, who, text, path, err));
+    if (!tokenizer_there(path)) {
+        return FAIL(err, ERR_NOT_FOUND,
+                    "\"%.200s\" has no tokenizer.json, tokenizer.model or .tiktoken file", text);
+    }
+    *out = json_pack("{s:s}", "path", path);
+    return *out != NULL ? 0
+                        : FAIL(err, ERR_NOT_FOUND, "\"%.200s\" has a path that is not UTF-8", text);
+}
+
 static int find_file(const struct app *app, const struct identity *who, const char *text,
                      json_t **out, struct err *err)
 {
@@ -201,7 +217,7 @@ static int find_all(const struct app *app, const struct identity *who, const str
         TRY(enter(out, "adapter", ERR_NO_MODEL, rc, found, err));
     }
     if (s->tokenizer[0] != '\0') {
-        rc = find_folder(app, who, s->tokenizer, "tokenizer.json", &found, err);
+        rc = find_tokenizer(app, who, s->tokenizer, &found, err);
         TRY(enter(out, "tokenizer", ERR_BAD_SPEC, rc, found, err));
     }
     return 0;

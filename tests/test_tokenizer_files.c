@@ -65,7 +65,7 @@ static void names_what_is_wrong(void)
         {WITH_MODEL("{\"type\":\"Unigram\",\"vocab\":[]}"), "empty"},
         {WITH_MODEL("{\"type\":3}"), "model"},
         {WITH_MODEL("{\"type\":\"BPE\"}"), "'vocab'"},
-        {WITH_MODEL("{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}"), "'vocab'"},
+        {WITH_MODEL("{\"type\":\"BPE\",\"vocab\":7,\"merges\":[]}"), "'vocab'"},
         {WITH_MODEL("{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}"), "empty"},
         {WITH_MODEL("{\"type\":\"BPE\",\"vocab\":{\"a\":0}}"), "'merges'"},
         {WITH_MODEL("{\"vocab\":{\"a\":\"0\"},\"merges\":[]}"), "token 'a' is not an integer"},

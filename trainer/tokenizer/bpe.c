@@ -7,6 +7,8 @@
 
 #include "trainer/tokenizer/bpe_tables.h"
 
+enum { SPLIT_BYTES_MAX = 1024 }; /* of a token that is split in all ways */
+
 /* Bytes that are printable in Latin-1 stand for themselves, the others for 0x100, 0x101 ... in order. */
 static bool stands_for_itself(unsigned b)
 {
@@ -33,6 +35,21 @@ int char_to_byte(uint32_t c)
     return c <= 0x20 ? (int)c : c <= 0x42 ? (int)(c - 0x21 + 0x7F) : 0xAD;
 }
 
+static int add_merge(struct bpe *m, struct bpe_merge merge, struct err *err)
+{
+    if (m->merge_count == m->merge_room) {
+        const size_t room = m->merge_room == 0 ? 1024 : m->merge_room * 2;
+        struct bpe_merge *merges = realloc(m->merges, room * sizeof *merges);
+        if (merges == NULL) {
+            return FAIL(err, ERR_NO_MEMORY, "no memory for %zu merges", room);
+        }
+        m->merges = merges;
+        m->merge_room = room;
+    }
+    m->merges[m->merge_count++] = merge;
+    return 0;
+}
+
 int bpe_put_merge(struct bpe *m, const char *a, size_t an, const char *b, size_t bn,
                   struct err *err)
 {
@@ -56,16 +73,26 @@ int bpe_put_merge(struct bpe *m, const char *a, size_t an, const char *b, size_t
     }
     text_free(&made);
     TRY(rc);
-    if (m->merge_count == m->merge_room) {
-        const size_t room = m->merge_room == 0 ? 1024 : m->merge_room * 2;
-        struct bpe_merge *merges = realloc(m->merges, room * sizeof *merges);
-        if (merges == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, "no memory for %zu merges", room);
-        }
-        m->merges = merges;
-        m->merge_room = room;
+    return add_merge(m, (struct bpe_merge){.left = left, .right = right, .made = id}, err);
+}
+
+int bpe_put_splits(struct bpe *m, int32_t made, struct err *err)
+{
+    size_t n;
+    const char *s = vocab_token(m->vocab, made, &n);
+    uint32_t c;
+
+    if (s != NULL && n > SPLIT_BYTES_MAX) {
+        return FAIL(err, ERR_BAD_FILE, "the token '%s' is longer than %d bytes",
+                    text_excerpt(s, n).at, SPLIT_BYTES_MAX);
     }
-    m->merges[m->merge_count++] = (struct bpe_merge){.left = left, .right = right, .made = id};
+    for (size_t i = s == NULL || n == 0 ? n : utf8_get(s, &c); i < n; i += utf8_get(s + i, &c)) {
+        const int32_t left = vocab_find(m->vocab, s, i);
+        const int32_t right = left < 0 ? -1 : vocab_find(m->vocab, s + i, n - i);
+        if (right >= 0) {
+            TRY(add_merge(m, (struct bpe_merge){.left = left, .right = right, .made = made}, err));
+        }
+    }
     return 0;
 }
 
@@ -115,16 +142,25 @@ static void outer_chars(const struct bpe *m, int32_t id, uint32_t *first, uint32
     }
 }
 
-static bool merges_avoid(const struct bpe *m, const int32_t *ids, int count)
+/* Is none of the ids, which are -1 for none, a part of a merge? */
+static int merges_avoid(bool *avoid, const struct bpe *m, const int32_t *ids, int count,
+                        struct err *err)
 {
-    for (size_t r = 0; r < m->merge_count; r++) {
-        for (int i = 0; i < count; i++) {
-            if (ids[i] >= 0 && (m->merges[r].left == ids[i] || m->merges[r].right == ids[i])) {
-                return false;
-            }
+    bool *listed = calloc((size_t)m->vocab->size + 1, sizeof *listed);
+
+    if (listed == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a vocabulary");
+    }
+    for (int i = 0; i < count; i++) {
+        if (ids[i] >= 0) {
+            listed[ids[i]] = true;
         }
     }
-    return true;
+    for (size_t r = 0; r < m->merge_count; r++) {
+        *avoid = *avoid && !listed[m->merges[r].left] && !listed[m->merges[r].right];
+    }
+    free(listed);
+    return 0;
 }
 
 /* A word may be cut between two characters that no merge puts side by side. That reasons about characters,
@@ -137,8 +173,9 @@ static int find_joints(struct bpe *m, struct err *err)
         return FAIL(err, ERR_NO_MEMORY, "no memory for %zu merges", m->merge_count);
     }
     memset(m->joints, 0xFF, m->joint_slots * sizeof *m->joints);
-    m->can_cut = m->prefix.n == 0 && m->suffix.n == 0 && merges_avoid(m, &m->unk_id, 1) &&
-                 (!m->byte_fallback || merges_avoid(m, m->fallback, 256));
+    m->can_cut = m->prefix.n == 0 && m->suffix.n == 0;
+    TRY(merges_avoid(&m->can_cut, m, &m->unk_id, 1, err));
+    TRY(merges_avoid(&m->can_cut, m, m->fallback, m->byte_fallback ? 256 : 0, err));
     for (size_t r = 0; r < m->merge_count; r++) {
         uint32_t ignored, left, right;
         outer_chars(m, m->merges[r].left, &ignored, &left);

@@ -50,6 +50,9 @@ int char_to_byte(uint32_t c);
 /* Append the merge of tokens a and b. Errors: BAD_FILE when a, b or what they make is no token. */
 int bpe_put_merge(struct bpe *m, const char *a, size_t an, const char *b, size_t bn,
                   struct err *err);
+/* Append the merges of all pairs of tokens that make this one. Errors: BAD_FILE for a token of more than
+ * 1024 bytes, NO_MEMORY. */
+int bpe_put_splits(struct bpe *m, int32_t made, struct err *err);
 /* Build the tables. `bytes`: the pre-tokenizer ends with ByteLevel. */
 int bpe_finish(struct bpe *m, bool bytes, struct err *err);
 void bpe_free(struct bpe *m); /* leaves {0} */

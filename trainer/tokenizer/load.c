@@ -221,7 +221,7 @@ static int finish(struct tokenizer *t, struct err *err)
     return 0;
 }
 
-static int load_parts(struct tokenizer *t, const json_t *root, struct err *err)
+int tokenizer_load_json(struct tokenizer *t, const json_t *root, struct err *err)
 {
     if (!json_is_object(root)) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json is not a JSON object");
@@ -249,7 +249,7 @@ int tokenizer_load(struct tokenizer *t, const char *json, size_t bytes, struct e
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json is not JSON: line %d, byte %d: %s", why.line,
                     why.position, text_excerpt(why.text, strlen(why.text)).at);
     }
-    const int rc = load_parts(t, root, err);
+    const int rc = tokenizer_load_json(t, root, err);
     json_decref(root);
     return rc;
 }

@@ -21,9 +21,16 @@ static int load_optional_string(const json_t *object, const char *key, struct te
 static int load_vocab(struct vocab *v, json_t *vocab, struct err *err)
 {
     const char *token;
-    json_t *id;
+    json_t *id, *item;
+    size_t i;
 
-    if (!json_is_object(vocab)) {
+    json_array_foreach(vocab, i, item)
+    {
+        if (json_is_string(item)) {
+            TRY(vocab_put(v, json_string_value(item), json_string_length(item), (int64_t)i, err));
+        }
+    }
+    if (!json_is_object(vocab) && !json_is_array(vocab)) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no object 'vocab'");
     }
     json_object_foreach(vocab, token, id)
@@ -60,9 +67,27 @@ static int load_merge(struct bpe *m, const json_t *merge, size_t i, struct err *
     return FAIL(err, ERR_BAD_FILE, "tokenizer.json: merge %zu is not a pair of tokens", i + 1);
 }
 
+/* The ids of what is merged, the first one first (foreign.h). */
+static int load_order(struct bpe *m, const json_t *order, struct err *err)
+{
+    const json_t *id;
+    size_t i;
+
+    if (json_array_size(order) > (size_t)m->vocab->size) {
+        return FAIL(err, ERR_BAD_FILE,
+                    "tokenizer.json: 'merge_order' has more tokens than 'vocab'");
+    }
+    json_array_foreach(order, i, id)
+    {
+        TRY(bpe_put_splits(m, (int32_t)json_integer_value(id), err));
+    }
+    return 0;
+}
+
 static int load_bpe(struct token_model *model, const json_t *object, struct err *err)
 {
-    const json_t *merges = json_object_get(object, "merges"), *merge;
+    const json_t *merges = json_object_get(object, "merges"), *merge,
+                 *order = json_object_get(object, "merge_order");
     struct bpe *m = &model->bpe;
     bool given;
     size_t i;
@@ -78,6 +103,9 @@ static int load_bpe(struct token_model *model, const json_t *object, struct err 
     TRY(load_flag(object, "byte_fallback", false, &m->byte_fallback, err));
     TRY(load_flag(object, "ignore_merges", false, &m->ignore_merges, err));
     TRY(load_vocab(&model->vocab, json_object_get(object, "vocab"), err));
+    if (order != NULL) {
+        return load_order(m, order, err);
+    }
     if (!json_is_array(merges)) {
         return FAIL(err, ERR_BAD_FILE, "tokenizer.json: the model has no list 'merges'");
     }

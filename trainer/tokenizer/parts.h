@@ -2,7 +2,10 @@
 #ifndef TRAINER_TOKENIZER_PARTS_H
 #define TRAINER_TOKENIZER_PARTS_H
 
+#include <jansson.h>
+
 #include "trainer/tokenizer/added.h"
+#include "trainer/tokenizer/foreign.h"
 #include "trainer/tokenizer/steps.h"
 #include "trainer/tokenizer/token_model.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -60,14 +63,29 @@ struct tokenizer {
     struct token_list stops;
     int64_t size;
     char hash[65];
-    struct tokenizer_file files[TOKENIZER_FILES]; /* [0] is tokenizer.json */
+    struct tokenizer_file
+        files[TOKENIZER_FILES]; /* [0] is tokenizer.json; without it the last is what the
+                                                   * tokenizer is (foreign.h) */
 };
+
+/* Configurations beside tokenizer.json, in the order in which they are asked. */
+struct configs {
+    json_t *tokenizer, *specials, *generation, *model; /* owned; NULL: no such file */
+};
+
+/* Find the special ids and make the hash. f: what a foreign file says, {NULL, -1, -1, -1} without one. Errors:
+ * NO_MEMORY. */
+int tokenizer_identify(struct tokenizer *t, const struct configs *c, const struct foreign *f,
+                       struct err *err);
 
 /* The properties of an added token; NULL for an id that is none. */
 const struct added_token *tokenizer_added(const struct tokenizer *t, int32_t id);
 
 /* Fill t from the text of a tokenizer.json (load.c). */
 int tokenizer_load(struct tokenizer *t, const char *json, size_t bytes, struct err *err);
+
+/* The same from what such a text holds. */
+int tokenizer_load_json(struct tokenizer *t, const json_t *root, struct err *err);
 
 /* A tokenizer from the contents of its files; those that are empty are missing. */
 int tokenizer_make(struct tokenizer **out, const struct text files[TOKENIZER_FILES],

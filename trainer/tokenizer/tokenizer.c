@@ -7,18 +7,22 @@
 
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
-#include "trainer/base/sha256.h"
 #include "trainer/tokenizer/parts.h"
 
 enum { FILE_BYTES_MAX = 1 << 28 }; /* of tokenizer.json and the files beside it */
 
-/* Kept to be saved again; the first is what the tokenizer is. */
+/* Kept to be saved again; the first is what the tokenizer is, without it the last. */
 static const char *const file_names[TOKENIZER_FILES] = {
     "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "chat_template.jinja",   "vocab.json",
     "merges.txt",        "tokenizer.model",
 };
-enum { FILE_CONFIG = 1, FILE_SPECIALS = 2 };
+enum { FILE_JSON, FILE_CONFIG, FILE_SPECIALS, FILE_FOREIGN = TOKENIZER_FILES - 1 };
+
+/* What a tokenizer without tokenizer.json may be, beside any name that ends with .tiktoken. */
+static const char *const foreign_names[] = {"tokenizer.model", "spiece.model",
+                                            "sentencepiece.bpe.model"};
+static const char tiktoken_ending[] = ".tiktoken";
 
 int token_list_put(struct token_list *l, int32_t id, struct err *err)
 {
@@ -55,111 +59,6 @@ const struct added_token *tokenizer_added(const struct tokenizer *t, int32_t id)
     }
     const struct added_token *a = low < t->token_count ? &t->tokens[t->token_order[low]] : NULL;
     return a != NULL && a->id == id ? a : NULL;
-}
-
-/* The id of a special token in tokenizer_config.json or special_tokens_map.json: a string, or an object with
- * "content". *none: the file says there is none. */
-static int32_t named_token(const struct tokenizer *t, const json_t *config, const char *key,
-                           bool *none)
-{
-    const json_t *v = json_object_get(config, key);
-
-    *none = json_is_null(v);
-    v = json_is_object(v) ? json_object_get(v, "content") : v;
-    return json_is_string(v) ? tokenizer_find(t, json_string_value(v), json_string_length(v)) : -1;
-}
-
-/* The id, or the first of a list of ids, in generation_config.json or config.json. */
-static int32_t numbered_token(const struct tokenizer *t, const json_t *config, const char *key)
-{
-    const json_t *v = json_object_get(config, key);
-
-    v = json_is_array(v) ? json_array_get(v, 0) : v;
-    const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-    return id >= 0 && id < t->size ? (int32_t)id : -1;
-}
-
-/* Configurations beside tokenizer.json, in the order in which they are asked. */
-struct configs {
-    json_t *tokenizer, *specials, *generation, *model; /* owned; NULL: no such file */
-};
-
-static int32_t special_id(const struct tokenizer *t, const struct configs *c, const char *token_key,
-                          const char *id_key)
-{
-    bool none;
-    int32_t id = named_token(t, c->tokenizer, token_key, &none);
-
-    if (id < 0 && !none) {
-        id = named_token(t, c->specials, token_key, &none);
-    }
-    if (id < 0 && !none) {
-        id = numbered_token(t, c->generation, id_key);
-    }
-    if (id < 0 && !none) {
-        id = numbered_token(t, c->model, id_key);
-    }
-    return id;
-}
-
-/* The end of a text by name, where no file names it. */
-static int32_t customary_eos(const struct tokenizer *t)
-{
-    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const int32_t id = tokenizer_find(t, names[i], strlen(names[i]));
-        if (id >= 0 && tokenizer_is_special(t, id)) {
-            return id;
-        }
-    }
-    return -1;
-}
-
-static int find_stops(struct tokenizer *t, const struct configs *c, struct err *err)
-{
-    const json_t *list = json_object_get(c->generation, "eos_token_id"), *item;
-    size_t i;
-
-    if (t->eos >= 0) {
-        TRY(token_list_put(&t->stops, t->eos, err));
-    }
-    if (json_is_integer(list)) {
-        const json_int_t id = json_integer_value(list);
-        return id >= 0 && id < t->size ? token_list_put(&t->stops, (int32_t)id, err) : 0;
-    }
-    json_array_foreach(list, i, item)
-    {
-        const json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (id >= 0 && id < t->size) {
-            TRY(token_list_put(&t->stops, (int32_t)id, err));
-        }
-    }
-    return 0;
-}
-
-static void make_hash(struct tokenizer *t)
-{
-    struct sha256 sha;
-    char eos[32];
-
-    const int n = snprintf(eos, sizeof eos, "eos %d", (int)t->eos);
-    sha256_begin(&sha);
-    sha256_add(&sha, t->files[0].content.at, t->files[0].content.n);
-    sha256_add(&sha, eos, (size_t)n);
-    sha256_end(&sha, t->hash);
-}
-
-static int identify(struct tokenizer *t, const struct configs *c, struct err *err)
-{
-    t->bos = special_id(t, c, "bos_token", "bos_token_id");
-    t->eos = special_id(t, c, "eos_token", "eos_token_id");
-    t->pad = special_id(t, c, "pad_token", "pad_token_id");
-    if (t->eos < 0) {
-        t->eos = customary_eos(t);
-    }
-    make_hash(t);
-    return find_stops(t, c, err);
 }
 
 /* A file of the folder; not being there is no error. */
@@ -209,16 +108,34 @@ static int read_configs(struct configs *c, const struct tokenizer *t, const char
     return read_model_config(&c->model, dir, "config.json", err);
 }
 
+/* Read a tokenizer that is no tokenizer.json. */
+static int read_foreign(struct tokenizer *t, struct foreign *f, const json_t *config,
+                        struct err *err)
+{
+    const struct text *file = &t->files[FILE_FOREIGN].content;
+    const bool tiktoken = foreign_kind(file->at, file->n) == FOREIGN_TIKTOKEN;
+
+    TRY(tiktoken ? tiktoken_read(f, file->at, file->n, config, err)
+                 : sentencepiece_read(f, file->at, file->n, config, err));
+    return tokenizer_load_json(t, f->root, err);
+}
+
 /* Parse what is in t->files. dir is NULL when nothing lies beside them. */
 static int complete(struct tokenizer *t, const char *dir, struct err *err)
 {
+    const struct text *json = &t->files[FILE_JSON].content;
+    struct foreign f = {.bos = -1, .eos = -1, .pad = -1};
     struct configs c = {0};
 
-    TRY(tokenizer_load(t, t->files[0].content.at, t->files[0].content.n, err));
     int rc = read_configs(&c, t, dir, err);
     if (rc == 0) {
-        rc = identify(t, &c, err);
+        rc = t->files[FILE_JSON].present ? tokenizer_load(t, json->at, json->n, err)
+                                         : read_foreign(t, &f, c.tokenizer, err);
     }
+    if (rc == 0) {
+        rc = tokenizer_identify(t, &c, &f, err);
+    }
+    json_decref(f.root);
     json_decref(c.tokenizer);
     json_decref(c.specials);
     json_decref(c.generation);
@@ -258,6 +175,68 @@ static int find_folder(char *dir, size_t room, const char **name, const char *pa
     return 0;
 }
 
+/* A file that is no tokenizer.json goes where these are. */
+static void note_foreign(struct tokenizer *t)
+{
+    struct tokenizer_file *json = &t->files[FILE_JSON], *foreign = &t->files[FILE_FOREIGN];
+
+    if (json->present && foreign_kind(json->content.at, json->content.n) != FOREIGN_JSON) {
+        text_free(&foreign->content);
+        foreign->content = json->content;
+        foreign->present = true;
+        json->content = (struct text){0};
+        json->present = false;
+    }
+}
+
+static bool is_tiktoken_name(const char *name)
+{
+    const size_t n = strlen(name), ending = strlen(tiktoken_ending);
+    return n > ending && strcmp(name + n - ending, tiktoken_ending) == 0;
+}
+
+bool tokenizer_there(const char *dir)
+{
+    struct io_names names;
+    struct err err;
+    bool there = false;
+
+    if (io_list_dir(&names, dir, &err) != 0) {
+        return false;
+    }
+    for (int i = 0; i < names.count; i++) {
+        const char *name = names.at[i]->d_name;
+        there = there || strcmp(name, file_names[FILE_JSON]) == 0 || is_tiktoken_name(name);
+        for (size_t k = 0; k < sizeof foreign_names / sizeof *foreign_names; k++) {
+            there = there || strcmp(name, foreign_names[k]) == 0;
+        }
+    }
+    io_names_fini(&names);
+    return there;
+}
+
+static int find_foreign(struct tokenizer *t, const char *dir, struct err *err)
+{
+    struct tokenizer_file *f = &t->files[FILE_FOREIGN];
+    struct io_names names;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && !f->present && i < sizeof foreign_names / sizeof *foreign_names;
+         i++) {
+        rc = read_beside(&f->content, dir, foreign_names[i], &f->present, err);
+    }
+    TRY(rc);
+    TRY(io_list_dir(&names, dir, err));
+    for (int i = 0; rc == 0 && !f->present && i < names.count; i++) {
+        const char *name = names.at[i]->d_name;
+        if (is_tiktoken_name(name)) {
+            rc = read_beside(&f->content, dir, name, &f->present, err);
+        }
+    }
+    io_names_fini(&names);
+    return rc;
+}
+
 static int open_files(struct tokenizer *t, const char *path, struct err *err)
 {
     char dir[IO_PATH_MAX];
@@ -266,10 +245,15 @@ static int open_files(struct tokenizer *t, const char *path, struct err *err)
     TRY(find_folder(dir, sizeof dir, &name, path, err));
     for (int i = 0; i < TOKENIZER_FILES; i++) {
         struct tokenizer_file *f = &t->files[i];
-        TRY(read_beside(&f->content, dir, i == 0 ? name : f->name, &f->present, err));
-        if (i == 0 && !f->present) {
-            return FAIL(err, ERR_NOT_FOUND, "there is no tokenizer.json in %s", dir);
-        }
+        TRY(read_beside(&f->content, dir, i == FILE_JSON ? name : f->name, &f->present, err));
+    }
+    note_foreign(t);
+    if (!t->files[FILE_JSON].present && !t->files[FILE_FOREIGN].present) {
+        TRY(find_foreign(t, dir, err));
+    }
+    if (!t->files[FILE_JSON].present && !t->files[FILE_FOREIGN].present) {
+        return FAIL(err, ERR_NOT_FOUND,
+                    "there is no tokenizer.json, tokenizer.model or .tiktoken file in %s", dir);
     }
     return complete(t, dir, err);
 }
@@ -302,9 +286,10 @@ int tokenizer_make(struct tokenizer **out, const struct text files[TOKENIZER_FIL
         return FAIL(err, ERR_NO_MEMORY, "no memory for a tokenizer");
     }
     for (int i = 0; rc == 0 && i < TOKENIZER_FILES; i++) {
-        t->files[i].present = files[i].n > 0;
+        t->files[i].present = i == FILE_JSON || files[i].n > 0;
         rc = text_put(&t->files[i].content, files[i].at, files[i].n, err);
     }
+    note_foreign(t);
     if (rc == 0) {
         rc = complete(t, NULL, err);
     }

@@ -1,4 +1,5 @@
-/* tokenizer.h - text to token ids and back, as a Hugging Face tokenizer.json says.
+/* tokenizer.h - text to token ids and back, as a Hugging Face tokenizer.json, a sentencepiece model or a tiktoken
+ * file says.
  *
  * Known components (others are refused by name):
  *   normalizer      null, Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip, StripAccents, Nmt,
@@ -37,16 +38,21 @@ struct token_list {
 int token_list_put(struct token_list *l, int32_t id, struct err *err); /* NO_MEMORY */
 void token_list_free(struct token_list *l);                            /* leaves {0} */
 
-/* Open PATH, a tokenizer.json or a folder that holds one; the ids of BOS, EOS and PAD come from the
+/* Open PATH: a tokenizer.json, a sentencepiece model, a tiktoken file, or a folder that holds one
+ * (tokenizer.json wins; then tokenizer.model, spiece.model, sentencepiece.bpe.model, a name that ends with
+ * .tiktoken); what they are is told by how they begin. The ids of BOS, EOS and PAD come from the
  * tokenizer_config.json, special_tokens_map.json, generation_config.json or config.json beside it.
  * The files are read once: what changes on disk later has no effect. Every file is taken as hostile.
  * Errors: NOT_FOUND, IO, NO_MEMORY; BAD_FILE with a sentence that names the fault. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct err *err);
-/* The same from the text of a tokenizer.json alone. Nothing is borrowed. */
+/* The same from the content of such a file alone. Nothing is borrowed. */
 int tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, struct err *err);
+/* Does the folder hold a file that tokenizer_open would read? */
+bool tokenizer_there(const char *dir);
 void tokenizer_close(struct tokenizer *t);
 
-/* Write the files it was opened from into the folder DIR, which exists; each is synced. With
+/* Write the files it was opened from into the folder DIR, which exists; each is synced. A sentencepiece model or
+ * tiktoken file is tokenizer.model there. With
  * tokenizer_parse or bpe_train that is tokenizer.json, tokenizer_config.json and
  * special_tokens_map.json. Errors: IO, DISK_FULL. */
 int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *err);
