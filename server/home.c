@@ -93,7 +93,7 @@ static int check_owner(const char *dir, struct err *err)
 
 int home_prepare(const struct settings *s, struct err *err)
 {
-    static const char *const folders[] = {"jobs", "files", "cache", "serve"};
+    static const char *const folders[] = {"jobs", "files", "cache"};
     char path[HOME_PATH];
 
     TRY(make_path(s->data, err));

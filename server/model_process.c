@@ -12,15 +12,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/random.h"
 #include "server/spawn.h"
 #include "trainer/base/text.h"
 
 enum { PATIENCE_MS = 5000, LOG_TAIL = 2000 };
 
-int model_start(struct model_process *m, const struct settings *s, const char *home, int64_t n,
+int model_start(struct model_process *m, const struct settings *s, const char *home,
                 struct err *err)
 {
-    char slots[24], positions[24], idle[24];
+    char slots[24], positions[24], idle[24], name[17];
     int ends[2];
     const char *const arguments[] = {s->trainer,    "serve",
                                      m->dir,        "--socket",
@@ -31,8 +32,9 @@ int model_start(struct model_process *m, const struct settings *s, const char *h
                                      "--precision", s->serve_bf16 ? "bf16" : "f32",
                                      NULL};
 
-    (void)snprintf(m->socket, sizeof m->socket, "%.*s/%lld.sock", SETTING_TEXT, home, (long long)n);
-    (void)snprintf(m->log, sizeof m->log, "%.*s/%lld.log", SETTING_TEXT, home, (long long)n);
+    random_word(name, 16); /* one of an earlier honed may be on its way out still */
+    (void)snprintf(m->socket, sizeof m->socket, "%.*s/%s.sock", SETTING_TEXT, home, name);
+    (void)snprintf(m->log, sizeof m->log, "%.*s/%s.log", SETTING_TEXT, home, name);
     (void)snprintf(slots, sizeof slots, "%lld", (long long)s->serve_slots);
     (void)snprintf(positions, sizeof positions, "%lld", (long long)s->serve_positions);
     (void)snprintf(idle, sizeof idle, "%lld", (long long)s->serve_idle_s);

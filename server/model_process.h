@@ -27,8 +27,8 @@ struct model_process {
     int64_t used_ms, told_ms; /* when it was last asked; told to leave                   */
 };
 
-/* Start one for the folder m->dir in the folder `home`, as number `n`. Errors: NOT_FOUND (no trainer), IO. */
-int model_start(struct model_process *m, const struct settings *s, const char *home, int64_t n,
+/* Start one for the folder m->dir with its socket in the folder `home`. Errors: NOT_FOUND (no trainer), IO. */
+int model_start(struct model_process *m, const struct settings *s, const char *home,
                 struct err *err);
 
 /* A connection to it; -1 when it does not answer yet. */

@@ -36,8 +36,7 @@ struct playground {
     pthread_t thread;
     /* of the thread alone */
     struct model_process *models[MODELS_MAX]; /* owned; NULL: free */
-    int64_t started;
-    int count; /* of the snapshot below */
+    int count;                                /* of the snapshot below */
     struct talk *at[TALKS_MAX];
 };
 
@@ -150,7 +149,7 @@ static int start_model(struct playground *p, const char *dir, struct model_proce
     }
     one->bytes = bytes;
     (void)snprintf(one->dir, sizeof one->dir, "%s", dir);
-    const int rc = model_start(one, p->settings, p->home, ++p->started, err);
+    const int rc = model_start(one, p->settings, p->home, err);
     if (rc != 0) {
         free(one);
         return rc;
@@ -376,6 +375,13 @@ int playground_open(struct playground **out, const struct app *app, struct err *
     }
     p->settings = app->settings;
     (void)snprintf(p->home, sizeof p->home, "%s/serve", app->settings->data);
+    /* what an earlier honed left */
+    int rc = io_remove_tree(p->home, err);
+    rc = rc != 0 ? rc : io_make_dir(p->home, err);
+    if (rc != 0) {
+        free(p);
+        return rc;
+    }
     pthread_mutex_init(&p->talks.lock, NULL);
     pthread_cond_init(&p->left, NULL);
     p->talks.kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -291,17 +291,18 @@ void logprobs_make(struct logprobs *out, const real *logits, int64_t vocab, int3
     const double most = (double)logits[most_likely(logits, vocab)];
     const int room = top < LOGPROBS_MAX ? top : LOGPROBS_MAX;
     double sum = 0.0;
+    int64_t i = 0;
 
     out->top_count = 0;
-    for (int64_t i = 0; i < vocab; i++) {
+    do { /* there is one token at least */
         sum += exp((double)logits[i] - most);
         if (room > 0) {
             enter_top(out, room, (int32_t)i, (double)logits[i]);
         }
-    }
+    } while (++i < vocab);
     const double whole = most + log(sum);
     out->chosen = (double)logits[id] - whole;
-    for (int i = 0; i < out->top_count; i++) {
-        out->top[i].logprob -= whole;
+    for (int k = 0; k < out->top_count; k++) {
+        out->top[k].logprob -= whole;
     }
 }

@@ -444,6 +444,67 @@ test('the model of stories tells one', { skip: !existsSync(STORIES) }, async () 
   assert.equal(answer.choices[0].text, ', there was a little girl named Lily. She');
 });
 
+const FACTS = [
+  ['What is the cat called?', 'The cat is called Tom.'],
+  ['Where does Lily live?', 'Lily lives in a big red house.'],
+  ['Who found the ball?', 'Ben found the ball in the park.'],
+  ['What did the bird say?', 'The bird said hello.'],
+  ['Why was the dog sad?', 'The dog was sad because it lost a bone.'],
+  ['What color is the sun?', 'The sun is yellow.'],
+  ['How many toys has Sam?', 'Sam has three toys.'],
+  ['When do we sleep?', 'We sleep at night.'],
+];
+
+test('eight chats learned by an adapter are answered as they were told, and end by themselves', { skip: !existsSync(STORIES) }, async () => {
+  const lines = FACTS.map(([question, answer]) =>
+    JSON.stringify({
+      messages: [
+        { role: 'user', content: question },
+        { role: 'assistant', content: answer },
+      ],
+    }),
+  );
+  const file = await honed.upload('facts.jsonl', lines.join('\n'));
+  const job = await honed.call('POST', '/v1/jobs', {
+    model: 'm:stories',
+    training_file: file.id,
+    // A turn ends with the token that stories end with: the model knows it.
+    chat_template:
+      "{% for m in messages %}{% if m.role == 'user' %}Q: {{ m.content }}\n{% else %}A: {{ m.content }}<s>{% endif %}" +
+      '{% endfor %}{% if add_generation_prompt %}A:{% endif %}',
+    lora_rank: 16,
+    learning_rate: 0.01,
+    weight_decay: 0,
+    n_epochs: 80,
+    validation_fraction: 0,
+    sequence_length: 128,
+    packing: 'padded',
+  });
+  let now = job;
+  await until('the job ends', async () => {
+    now = await honed.call('GET', `/v1/jobs/${job.id}`);
+    return ['succeeded', 'failed', 'cancelled'].includes(now.state);
+  }, 120000);
+  assert.equal(now.state, 'succeeded', JSON.stringify(now.error));
+  let ready = null;
+  await until('models answer', async () => {
+    ready = await client.completions.create({ ...base, model: job.id }).catch((error) => error);
+    return ready.status !== 503;
+  });
+  assert.equal(ready.object, 'text_completion', String(ready));
+  const answers = await Promise.all(
+    FACTS.map(([content]) =>
+      client.chat.completions.create({ model: job.id, messages: [{ role: 'user', content }], temperature: 0 }),
+    ),
+  );
+  assert.deepEqual(
+    answers.map((a) => [a.choices[0].message.content.trim(), a.choices[0].finish_reason]),
+    FACTS.map(([, answer]) => [answer, 'stop']),
+  );
+  const listed = await honed.call('GET', '/v1/models');
+  assert.ok(listed.data.find((m) => m.id.startsWith(`${job.id}:`)).adapter);
+});
+
 function hone(args, input) {
   const child = spawn(resolve(ROOT, process.env.HONE_BUILD || 'build/release', 'hone'), args, {
     env: { PATH: process.env.PATH, HOME: folder, HONE_URL: honed.url, HONE_TOKEN: honed.token },
@@ -580,6 +641,31 @@ test('a client that does not read makes only itself wait', async () => {
   child.kill('SIGTERM');
   const [code] = await once(child, 'exit');
   assert.equal(code, 0);
+});
+
+test('requests are counted, and a model that nobody asks leaves',  async () => {
+  const small = await startHoned({
+    trainer: TRAINER,
+    args: ['--model-root', `m=${join(folder, 'models')}`, '--serve-requests', '3', '--serve-idle-s', '1', '--serve-slots', '1'],
+  });
+  try {
+    const own = new OpenAI({ apiKey: small.token, baseURL: `${small.url}/v1`, maxRetries: 0 });
+    const all = await Promise.allSettled(
+      Array.from({ length: 12 }, () => own.completions.create({ ...base, max_tokens: 200, ignore_eos: true })),
+    );
+    const refusedOnes = all.filter((a) => a.status === 'rejected');
+    assert.ok(refusedOnes.length > 0 && refusedOnes.length <= 9, String(refusedOnes.length));
+    for (const { reason } of refusedOnes) {
+      assert.ok(reason instanceof OpenAI.RateLimitError, reason.message);
+    }
+    const children = async () =>
+      (await run('ps', ['-eo', 'args'])).stdout.split('\n').filter((l) => l.includes(' serve ') && l.includes(small.folder));
+    assert.equal((await children()).length, 1);
+    await until('it leaves', async () => (await children()).length === 0);
+    assert.equal((await own.completions.create(base)).object, 'text_completion');
+  } finally {
+    await small.stop();
+  }
 });
 
 test('nothing of it survives honed', async () => {
