@@ -171,6 +171,9 @@ struct kernels {
     /* loss [R] real: max + log(sum) - logit of the label; 0 where not trained. */
     void (*cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,
                                struct tensor labels);
+    /* hits[0] += trained rows whose label has the largest logit (a tie counts).   hits [1] f64, on the device. */
+    void (*cross_entropy_hits)(struct queue *q, struct tensor hits, struct tensor stats,
+                               struct tensor labels);
     /* dlogits = scale (softmax - onehot); 0 in rows not trained and in padding. dlogits [R,V] real
      * or bf16; it may be logits itself (in place) when real. */
     void (*cross_entropy_backward)(struct queue *q, struct tensor dlogits, struct tensor logits,

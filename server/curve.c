@@ -76,10 +76,12 @@ int curve_cut(struct tx *tx, int64_t job_seq, int64_t step, struct err *err)
     return db_run(tx->db, err, "DELETE FROM evals WHERE job_seq=? AND step>?", "ii", job_seq, step);
 }
 
-int curve_add_eval(struct tx *tx, int64_t job_seq, int64_t step, double loss, struct err *err)
+int curve_add_eval(struct tx *tx, int64_t job_seq, int64_t step, double loss, double accuracy,
+                   struct err *err)
 {
-    return db_run(tx->db, err, "INSERT OR REPLACE INTO evals(job_seq, step, loss) VALUES(?,?,?)",
-                  "iir", job_seq, step, loss);
+    return db_run(tx->db, err,
+                  "INSERT OR REPLACE INTO evals(job_seq, step, loss, accuracy) VALUES(?,?,?,?)",
+                  "iirr", job_seq, step, loss, accuracy);
 }
 
 /* Sums over neighbouring buckets: one point of the answer. */
@@ -176,6 +178,13 @@ static int read_points(sqlite3 *db, int64_t job_seq, int64_t from, int64_t to, i
     return rc;
 }
 
+/* NaN for null. */
+static double number_at(sqlite3_stmt *q, int column)
+{
+    return sqlite3_column_type(q, column) != SQLITE_NULL ? sqlite3_column_double(q, column)
+                                                         : (double)NAN;
+}
+
 static int read_evals(sqlite3 *db, int64_t job_seq, int64_t from, int64_t to, json_t *out,
                       struct err *err)
 {
@@ -183,16 +192,16 @@ static int read_evals(sqlite3 *db, int64_t job_seq, int64_t from, int64_t to, js
     sqlite3_stmt *q = NULL;
     bool row = true;
 
-    TRY(db_query(
-        &q, db, err,
-        "SELECT step, loss FROM evals WHERE job_seq=? AND step>=? AND step<=? ORDER BY step", "iii",
-        job_seq, from, to));
+    TRY(db_query(&q, db, err,
+                 "SELECT step, loss, accuracy FROM evals WHERE job_seq=? AND step>=? AND step<=? "
+                 "ORDER BY step",
+                 "iii", job_seq, from, to));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row) {
-        const bool finite = sqlite3_column_type(q, 1) != SQLITE_NULL;
         if (json_array_append_new(json_object_get(eval, "steps"),
                                   json_integer(sqlite3_column_int64(q, 0))) != 0 ||
-            push(eval, "loss", finite ? sqlite3_column_double(q, 1) : (double)NAN) != 0) {
+            push(eval, "loss", number_at(q, 1)) != 0 ||
+            push(eval, "accuracy", number_at(q, 2)) != 0) {
             rc = FAIL(err, ERR_NO_MEMORY, "no memory for a curve");
         }
         rc = rc != 0 ? rc : db_next(q, &row, err);
@@ -206,9 +215,9 @@ int curve_read(sqlite3 *db, int64_t job_seq, int64_t from, int64_t to, int64_t p
 {
     int64_t last = 0;
 
-    *out = json_pack("{s:s, s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:{s:[], s:[]}}", "object",
-                     "metrics", "steps", "loss", "loss_min", "loss_max", "lr", "grad_norm",
-                     "tokens_per_s", "eval", "steps", "loss");
+    *out = json_pack("{s:s, s:[], s:[], s:[], s:[], s:[], s:[], s:[], s:{s:[], s:[], s:[]}}",
+                     "object", "metrics", "steps", "loss", "loss_min", "loss_max", "lr",
+                     "grad_norm", "tokens_per_s", "eval", "steps", "loss", "accuracy");
     if (*out == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for a curve");
     }

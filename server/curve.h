@@ -28,7 +28,8 @@ int curve_add(struct curve_writer *w, int64_t job_seq, const struct curve_point 
 /* Forget all points beyond `step`, evaluations too. */
 int curve_cut(struct tx *tx, int64_t job_seq, int64_t step, struct err *err);
 
-int curve_add_eval(struct tx *tx, int64_t job_seq, int64_t step, double loss, struct err *err);
+int curve_add_eval(struct tx *tx, int64_t job_seq, int64_t step, double loss, double accuracy,
+                   struct err *err);
 
 /* At most `points` points of the steps [from, to], in the shape of routes.def (job_metrics). */
 int curve_read(sqlite3 *db, int64_t job_seq, int64_t from, int64_t to, int64_t points, json_t **out,

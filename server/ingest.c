@@ -114,7 +114,8 @@ static int take_eval(struct batch *b, const json_t *o, struct err *err)
     if (step < 0) {
         return 0;
     }
-    TRY(curve_add_eval(b->tx, b->ref->seq, step, number_of(o, "loss"), err));
+    TRY(curve_add_eval(b->tx, b->ref->seq, step, number_of(o, "loss"), number_of(o, "accuracy"),
+                       err));
     return db_run(b->tx->db, err, "UPDATE jobs SET eval_loss=? WHERE seq=?", "ri",
                   number_of(o, "loss"), b->ref->seq);
 }
@@ -128,12 +129,17 @@ static int take_checkpoint(struct batch *b, const json_t *o, double t, struct er
     }
     b->out->announce = true;
     b->ref->checkpoint = step;
+    const bool best = json_is_true(json_object_get(o, "best"));
+    if (best) {
+        TRY(db_run(b->tx->db, err, "UPDATE checkpoints SET best=0 WHERE job_seq=?", "i",
+                   b->ref->seq));
+    }
     return db_run(b->tx->db, err,
                   "INSERT OR REPLACE INTO checkpoints(job_seq, step, dir, bytes, sha256, final,"
-                  " created_at) VALUES(?,?,?,?,?,?,?)",
-                  "iisisii", b->ref->seq, step, text_of(o, "dir"), bytes < 0 ? (int64_t)0 : bytes,
+                  " best, created_at) VALUES(?,?,?,?,?,?,?,?)",
+                  "iisisiii", b->ref->seq, step, text_of(o, "dir"), bytes < 0 ? (int64_t)0 : bytes,
                   text_of(o, "sha256"), (int64_t)json_is_true(json_object_get(o, "final")),
-                  (int64_t)t);
+                  (int64_t)best, (int64_t)t);
 }
 
 static int take_checkpoint_gone(struct batch *b, const json_t *o, struct err *err)
@@ -174,6 +180,8 @@ static int apply(struct batch *b, const struct event *e, struct err *err)
     case EVENT_CHECKPOINT_GONE: return take_checkpoint_gone(b, e->object, err);
     case EVENT_STARTED:
     case EVENT_DATA:
+    case EVENT_SAMPLE:
+    case EVENT_STOPPED_EARLY:
     case EVENT_CHECKPOINT_FAILED:
     case EVENT_WARNING:
     case EVENT_ERROR:

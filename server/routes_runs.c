@@ -147,7 +147,7 @@ static json_t *list_files(const struct app *app, const char *job, int64_t step, 
 
 static const char checkpoint_columns[] =
     "j.id||':'||c.step AS id, 'checkpoint' AS object, j.id AS job, c.step, c.created_at, c.bytes,"
-    " c.sha256, c.final, c.dir";
+    " c.sha256, c.final, c.best, c.dir";
 
 /* Complete a row: `final` as a truth, `dir` into files. */
 static int shape_checkpoint(const struct app *app, json_t *o, struct err *err)
@@ -159,6 +159,8 @@ static int shape_checkpoint(const struct app *app, json_t *o, struct err *err)
 
     rc |= json_object_set_new(o, "final",
                               json_boolean(json_integer_value(json_object_get(o, "final")) != 0));
+    rc |= json_object_set_new(o, "best",
+                              json_boolean(json_integer_value(json_object_get(o, "best")) != 0));
     (void)json_object_del(o, "dir");
     return rc == 0 ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a checkpoint");
 }

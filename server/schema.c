@@ -66,5 +66,9 @@ static const char first[] =
     " dir TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, final INTEGER NOT NULL,"
     " created_at INTEGER NOT NULL, PRIMARY KEY(job_seq, step)) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {first};
+/* Accuracy beside the loss of an evaluation; the best checkpoint of a run. */
+static const char judged[] = "ALTER TABLE evals ADD COLUMN accuracy REAL;"
+                             "ALTER TABLE checkpoints ADD COLUMN best INTEGER NOT NULL DEFAULT 0;";
+
+const char *const schema_steps[] = {first, judged};
 const int schema_version = sizeof schema_steps / sizeof schema_steps[0];

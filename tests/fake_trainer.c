@@ -380,7 +380,7 @@ static int train(const struct job_folder *job, int rank, struct events *events, 
         TRY(misbehave(job, step, err));
         if (eval_every > 0 && step % eval_every == 0) {
             events_stage(events, STAGE_EVALUATING);
-            events_eval(events, step, loss_at(step) + 0.1, EVAL_TOKENS);
+            events_eval(events, step, loss_at(step) + 0.1, 0.5, EVAL_TOKENS);
             events_stage(events, STAGE_TRAINING);
         }
         if (rank == 0 && save_every > 0 && step % save_every == 0 && step < steps) {

@@ -85,7 +85,7 @@ static void what_is_written_is_read(void)
                                         .tokens = 1LL << 40,
                                         .tokens_per_s = 12345.678,
                                         .seconds = 1.5});
-    events_eval(w, 7, 2.5, 100);
+    events_eval(w, 7, 2.5, 0.25, 100);
     events_send(w, EVENT_CHECKPOINT_GONE, json_pack("{s:i}", "step", 5));
     events_send(w, EVENT_STARTED, json_object());
 
@@ -122,7 +122,7 @@ static void every_float_comes_back_as_it_was(void)
         if (!isfinite(value)) {
             continue;
         }
-        events_eval(w, i, (double)value, 1);
+        events_eval(w, i, (double)value, 0.25, 1);
         EXPECT(next(r, &e) == EVENT_FOUND && (float)number(&e, "loss") == value);
     }
     events_close(w);
@@ -139,8 +139,8 @@ static void numbers_that_are_not_finite_are_null(void)
     struct event_reader *r = reader(0);
     events_metrics(
         w, &(struct metrics){.step = 1, .loss = (double)NAN, .grad_norm = (double)INFINITY});
-    events_eval(w, 1, -(double)INFINITY, 0);
-    events_eval(w, 2, 1.0, 0);
+    events_eval(w, 1, -(double)INFINITY, 0.25, 0);
+    events_eval(w, 2, 1.0, 0.25, 0);
     EXPECT(next(r, &e) == EVENT_FOUND && json_is_null(json_object_get(e.object, "loss")));
     EXPECT(json_is_null(json_object_get(e.object, "grad_norm")) && number(&e, "lr") == 0.0);
     EXPECT(json_is_false(json_object_get(e.object, "finite")));
@@ -228,7 +228,7 @@ static void an_event_that_is_too_long_or_broken_is_counted_as_lost(void)
     EXPECT(file_size() == 0 && events_lost(w) == 2);
     /* The longest that fits. */
     events_send(w, EVENT_WARNING, json_pack("{s:s#}", "message", large, EVENT_LINE_MAX - 120));
-    events_eval(w, 1, 1.0, 1);
+    events_eval(w, 1, 1.0, 0.25, 1);
     EXPECT(next(r, &e) == EVENT_FOUND && number(&e, "lost") == 2.0);
     EXPECT(e.length > EVENT_LINE_MAX - 120 && e.length < EVENT_LINE_MAX);
     EXPECT(next(r, &e) == EVENT_FOUND && json_object_get(e.object, "lost") == NULL);
@@ -257,7 +257,7 @@ static void a_full_disk_loses_events_but_tears_no_line(void)
     (void)signal(SIGXFSZ, SIG_IGN);
     struct events *w = writer(1);
     struct event_reader *r = reader(0);
-    events_eval(w, 1, 1.0, 1);
+    events_eval(w, 1, 1.0, 0.25, 1);
     const int64_t whole = file_size();
     for (int64_t room = 0; room <= 90; room += 15) {
         limit_files_to(whole + room);
@@ -266,8 +266,8 @@ static void a_full_disk_loses_events_but_tears_no_line(void)
     }
     EXPECT(events_lost(w) == 7);
     limit_files_to(-1);
-    events_eval(w, 3, 3.0, 1);
-    events_eval(w, 4, 4.0, 1);
+    events_eval(w, 3, 3.0, 0.25, 1);
+    events_eval(w, 4, 4.0, 0.25, 1);
     EXPECT(next(r, &e) == EVENT_FOUND && number(&e, "step") == 1.0);
     EXPECT(next(r, &e) == EVENT_FOUND && number(&e, "step") == 3.0 && number(&e, "lost") == 7.0);
     EXPECT(next(r, &e) == EVENT_FOUND && number(&e, "step") == 4.0);
@@ -429,7 +429,7 @@ static void a_reader_goes_on_where_another_stopped(void)
     fresh_make(dir);
     struct events *w = writer(1);
     for (int i = 0; i < 5000; i++) {
-        events_eval(w, i, i * 0.5, i);
+        events_eval(w, i, i * 0.5, 0.25, i);
     }
     /* Every event once, by many readers. */
     for (int i = 0; i < 5000;) {
@@ -453,7 +453,7 @@ static void a_file_that_shrank_is_an_error(void)
 
     fresh_make(dir);
     struct events *w = writer(1);
-    events_eval(w, 1, 1.0, 1);
+    events_eval(w, 1, 1.0, 0.25, 1);
     events_close(w);
     struct event_reader *r = reader(0);
     EXPECT(next(r, &e) == EVENT_FOUND);

@@ -71,6 +71,37 @@ static void check_loss(struct loss_case c)
     free_all();
 }
 
+/* By a search for the largest logit; every third label is made the largest. */
+static void hits_are_labels_with_the_largest_logit(void)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {70, 5}, {33, 1024}, {60, 3001}};
+
+    for (int i = 0; i < 4; i++) {
+        const struct loss_case c = loss_case(sizes[i][0], sizes[i][1], 1, DTYPE_REAL);
+        const struct tensor hits = take(DTYPE_F64, 1, 1);
+        int64_t want = 0;
+        for (int64_t r = 0; r < c.R; r++) {
+            const int64_t label = (int64_t)value_at(c.labels, r);
+            if (label >= 0 && r % 3 == 0) {
+                set_at(c.logits, r * c.V + label, 2);
+            }
+            int64_t best = 0;
+            for (int64_t v = 1; v < c.V; v++) {
+                const bool more =
+                    value_at(c.logits, r * c.V + v) > value_at(c.logits, r * c.V + best);
+                best = more ? v : best;
+            }
+            want += label == best;
+        }
+        set_at(hits, 0, 5);
+        run_loss(&c);
+        k->cross_entropy_hits(NULL, hits, c.stats, c.labels);
+        EXPECT(value_at(hits, 0) == (double)(want + 5));
+        EXPECT(c.R == 1 || (want > c.R / 5 && want < c.R));
+        free_all();
+    }
+}
+
 static void cross_entropy_follows_its_formula(void)
 {
     static const int64_t sizes[][2] = {{1, 1}, {7, 5}, {13, 63}, {6, 64}, {9, 1024}, {11, 3001}};
@@ -291,6 +322,7 @@ static void squares_do_not_overflow_a_float(void)
 static void run_cross_entropy(void)
 {
     RUN(cross_entropy_follows_its_formula);
+    RUN(hits_are_labels_with_the_largest_logit);
     RUN(padding_takes_no_part);
     RUN(large_logits_do_not_overflow);
     RUN(a_maximum_may_come_in_any_tile);

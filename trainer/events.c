@@ -217,11 +217,12 @@ void events_metrics(struct events *e, const struct metrics *m)
     finish(e);
 }
 
-void events_eval(struct events *e, int64_t step, double loss, int64_t tokens)
+void events_eval(struct events *e, int64_t step, double loss, double accuracy, int64_t tokens)
 {
     begin(e, EVENT_EVAL);
     put(e, ",\"step\":%" PRId64, step);
     put_number(e, "loss", loss);
+    put_number(e, "accuracy", accuracy);
     put(e, ",\"tokens\":%" PRId64, tokens);
     finish(e);
 }

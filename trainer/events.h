@@ -44,7 +44,7 @@ struct metrics {
     double seconds;      /* of training so far, this attempt  */
 };
 void events_metrics(struct events *events, const struct metrics *m);
-void events_eval(struct events *events, int64_t step, double loss, int64_t tokens);
+void events_eval(struct events *events, int64_t step, double loss, double accuracy, int64_t tokens);
 void events_stage(struct events *events, enum stage stage);
 
 /* At most four a second are written, and always the one with done == total. `unit` as in

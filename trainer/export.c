@@ -273,6 +273,7 @@ static int export_files(const struct exporter *e, struct err *err)
 
     TRY(export_config(e, err));
     TRY(copy_file(e, e->from.base, "generation_config.json", err));
+    TRY(copy_file(e, tokenizer, "generation_config.json", err)); /* of the adapter, if it has one */
     for (size_t i = 0; i < sizeof beside_tokenizer / sizeof beside_tokenizer[0]; i++) {
         TRY(copy_file(e, tokenizer, beside_tokenizer[i], err));
     }

@@ -15,6 +15,7 @@
 
 #include "trainer/base/clock.h"
 #include "trainer/ckpt/state.h"
+#include "trainer/prompts.h"
 #include "trainer/rates.h"
 #include "trainer/save.h"
 #include "trainer/signals.h"
@@ -29,6 +30,7 @@ struct run {
     struct rates rates;
     struct data_reader *reader;
     struct data_rows eval_rows; /* owned memory for evaluation */
+    struct prompts *prompts;    /* owned; NULL: none           */
     struct progress at;
     int64_t eval_interval, save_interval;
     int64_t saved_step; /* of the newest checkpoint; -1: none  */
@@ -217,6 +219,7 @@ static int open_run(struct run *r, struct err *err)
     r->eval_interval = interval(r->spec->eval_interval, r->in.total_steps, 10);
     r->save_interval = interval(r->spec->save_interval, r->in.total_steps, 5);
     TRY(rows_new(&r->eval_rows, d.micros * d.R, err));
+    TRY(prompts_open(&r->prompts, r->job, &r->in, err));
     const struct data_reader_options options = {.consumed = r->at.consumed,
                                                 .count = d.micros * d.B,
                                                 .total = r->in.total_samples,
@@ -241,6 +244,7 @@ static int open_run(struct run *r, struct err *err)
 static void close_run(struct run *r)
 {
     data_reader_close(r->reader);
+    prompts_close(r->prompts);
     free(r->eval_rows.ids);
     engine_close(&r->engine);
     inputs_close(&r->in);
@@ -260,10 +264,38 @@ static void tell_failed(struct run *r, const struct err *e)
                           err_word(e->code), "message", e->text));
 }
 
+/* Whether the run is at its end, at the last step or for want of improvement. */
+static bool is_over(const struct run *r)
+{
+    return r->at.step >= r->in.total_steps ||
+           judge_gives_up(&r->at.judge, r->spec->early_stopping_patience);
+}
+
+/* A checkpoint is there: tell it, mark it when it is the best, make room. */
+static void keep_saved(struct run *r, const struct checkpoint *saved, bool best)
+{
+    struct err why = {0};
+
+    r->saved_step = r->at.step;
+    if (best && checkpoint_mark_best(r->job->dir, saved->step, &why) != 0) {
+        events_warning(r->events, "the best checkpoint is not marked: %s", why.text);
+    }
+    events_send(r->events, EVENT_CHECKPOINT,
+                json_pack("{s:I, s:s, s:I, s:s, s:b, s:b}", "step", (json_int_t)saved->step, "dir",
+                          saved->dir, "bytes", (json_int_t)saved->bytes, "sha256", saved->sha256,
+                          "final", (int)is_over(r), "best", (int)best));
+    if (checkpoint_keep(r->job->dir, (int)r->spec->keep_checkpoints, saved->step, tell_gone, r,
+                        &why) != 0) {
+        events_warning(r->events, "older checkpoints were not removed: %s", why.text);
+    }
+}
+
 /* Save, unless the newest checkpoint is of this very step. `must`: failure is the run's failure. */
 static int save(struct run *r, bool must, struct err *err)
 {
     const double begun = clock_seconds();
+    const struct judge before = r->at.judge;
+    const bool best = judge_is_best(&before, r->at.step);
     struct checkpoint saved;
     struct err why = {0};
 
@@ -271,40 +303,53 @@ static int save(struct run *r, bool must, struct err *err)
         return 0;
     }
     events_stage(r->events, STAGE_SAVING);
+    if (best) {
+        judge_keep(&r->at.judge);
+    }
     if (save_checkpoint(&r->engine, r->job, &r->in, &r->at, &saved, &why) != 0) {
+        r->at.judge = before;
         tell_failed(r, &why);
         if (must) {
             *err = why;
             return (int)why.code;
         }
     } else {
-        r->saved_step = r->at.step;
-        events_send(r->events, EVENT_CHECKPOINT,
-                    json_pack("{s:I, s:s, s:I, s:s, s:b}", "step", (json_int_t)saved.step, "dir",
-                              saved.dir, "bytes", (json_int_t)saved.bytes, "sha256", saved.sha256,
-                              "final", (int)(r->at.step == r->in.total_steps)));
-        if (checkpoint_keep(r->job->dir, (int)r->spec->keep_checkpoints, saved.step, tell_gone, r,
-                            &why) != 0) {
-            events_warning(r->events, "older checkpoints were not removed: %s", why.text);
-        }
+        keep_saved(r, &saved, best);
     }
     events_stage(r->events, STAGE_TRAINING);
     r->logged += clock_seconds() - begun;
     return 0;
 }
 
+static void tell_early_end(struct run *r)
+{
+    const struct judge *j = &r->at.judge;
+
+    events_send(
+        r->events, EVENT_STOPPED_EARLY,
+        json_pack("{s:I, s:I, s:f, s:o}", "step", (json_int_t)r->at.step, "best_step",
+                  (json_int_t)j->best_step, "best_loss", j->best_loss, "message",
+                  json_sprintf("%lld evaluations brought no loss below %.4g, that of step "
+                               "%lld: the run ends",
+                               (long long)j->waited, j->best_loss, (long long)j->best_step)));
+}
+
 static void evaluate(struct run *r)
 {
     const double begun = clock_seconds();
     struct step_result result;
+    const bool validates = data_samples(&r->in.validation) > 0;
 
-    if (data_samples(&r->in.validation) == 0) {
+    if (!validates && r->prompts == NULL) {
         return;
     }
     events_stage(r->events, STAGE_EVALUATING);
-    if (step_evaluate(&r->engine, &r->in.validation, &r->eval_rows, asked_to_leave, &result)) {
-        events_eval(r->events, r->at.step, result.loss, result.tokens);
+    if (validates &&
+        step_evaluate(&r->engine, &r->in.validation, &r->eval_rows, asked_to_leave, &result)) {
+        events_eval(r->events, r->at.step, result.loss, result.accuracy, result.tokens);
+        judge_see(&r->at.judge, r->at.step, result.loss, r->spec->early_stopping_min_delta);
     }
+    prompts_answer(r->prompts, &r->engine, r->events, r->at.step, asked_to_leave);
     events_stage(r->events, STAGE_TRAINING);
     r->logged += clock_seconds() - begun;
 }
@@ -388,15 +433,22 @@ static int train(struct run *r, struct err *err)
     if (r->at.step == 0) {
         evaluate(r);
     }
-    while (r->at.step < total) {
+    while (!is_over(r)) {
         TRY(obey(r, err));
         TRY(train_step(r, err));
-        if (r->at.step % r->eval_interval == 0 || r->at.step == total) {
+        const bool evaluates = r->at.step % r->eval_interval == 0 || r->at.step == total;
+        if (evaluates) {
             evaluate(r);
         }
-        if (r->at.step % r->save_interval == 0 && r->at.step < total) {
+        /* With early stopping the best model must be there in the end; else the best of those saved will do. */
+        const bool improves =
+            evaluates && r->spec->early_stopping_patience > 0 && r->at.judge.lowest;
+        if ((r->at.step % r->save_interval == 0 || improves) && !is_over(r)) {
             TRY(save(r, false, err));
         }
+    }
+    if (r->at.step < total) {
+        tell_early_end(r);
     }
     return save(r, true, err);
 }

@@ -1,6 +1,7 @@
 /* save.c - what a checkpoint holds besides numbers. */
 #include "trainer/save.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,17 +85,53 @@ static int write_template(const struct inputs *in, const char *dir, struct err *
     return io_write_file(path, in->chat_template, strlen(in->chat_template), err);
 }
 
+/* null for what is no number. */
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *judge_json(const struct judge *j)
+{
+    return json_pack("{s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "step", (json_int_t)j->step,
+                     "loss", number(j->loss), "better_step", (json_int_t)j->best_step,
+                     "better_loss", number(j->best_loss), "lowest_loss", number(j->lowest_loss),
+                     "waited", (json_int_t)j->waited, "best_checkpoint", (json_int_t)j->saved_step,
+                     "best_checkpoint_loss", number(j->saved_loss));
+}
+
+static int read_judge(struct judge *j, const json_t *trainer, struct err *err)
+{
+    const struct fields f = {json_object_get(trainer, "evaluations"), "trainer.json", ERR_BAD_FILE};
+    const double most = 1e300;
+
+    if (f.object == NULL) {
+        return 0;
+    }
+    j->loss = (double)NAN;
+    TRY(fields_integer(&f, "step", FIELD_REQUIRED, 0, INT64_MAX, &j->step, err));
+    TRY(fields_number(&f, "loss", FIELD_OPTIONAL, -most, most, &j->loss, err));
+    TRY(fields_integer(&f, "better_step", FIELD_REQUIRED, 0, INT64_MAX, &j->best_step, err));
+    TRY(fields_number(&f, "better_loss", FIELD_OPTIONAL, -most, most, &j->best_loss, err));
+    TRY(fields_number(&f, "lowest_loss", FIELD_OPTIONAL, -most, most, &j->lowest_loss, err));
+    TRY(fields_integer(&f, "waited", FIELD_REQUIRED, 0, INT64_MAX, &j->waited, err));
+    TRY(fields_integer(&f, "best_checkpoint", FIELD_REQUIRED, 0, INT64_MAX, &j->saved_step, err));
+    return fields_number(&f, "best_checkpoint_loss", FIELD_OPTIONAL, -most, most, &j->saved_loss,
+                         err);
+}
+
 /* Everything that decides which sample comes next, and where the run stands. */
 static json_t *trainer_json(const struct job_folder *job, const struct inputs *in,
                             const struct progress *at)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:s}, s:o}", "format",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:s}, s:o, s:o}", "format",
                      "hone-trainer-1", "step", (json_int_t)at->step, "consumed_samples",
                      (json_int_t)at->consumed, "trained_tokens", (json_int_t)at->tokens,
                      "total_steps", (json_int_t)in->total_steps, "order", "seed",
                      (json_int_t)job->spec.seed, "sequence_length", (json_int_t)in->sizes.sequence,
                      "training_tokens", (json_int_t)(in->training.end - in->training.begin),
-                     "tokenizer", tokenizer_hash(in->tokenizer), "request", spec_json(&job->spec));
+                     "tokenizer", tokenizer_hash(in->tokenizer), "evaluations",
+                     judge_json(&at->judge), "request", spec_json(&job->spec));
 }
 
 static int fill(const struct engine *e, const struct job_folder *job, const struct inputs *in,
@@ -107,8 +144,9 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
     } else {
         TRY(write_json(dir, "config.json", arch_config(&in->arch, in->config, e->model->d.act),
                        err));
-        TRY(write_json(dir, "generation_config.json", generation_config(in), err));
     }
+    TRY(write_json(dir, "generation_config.json", generation_config(in),
+                   err)); /* what ends a text */
     TRY(tokenizer_save(in->tokenizer, dir, err));
     TRY(write_template(in, dir, err));
     TRY(state_save(e->model, save, err));
@@ -201,6 +239,9 @@ static int read_progress(const char *dir, const struct job_folder *job, const st
     }
     if (rc == 0) {
         rc = fields_integer(&f, "trained_tokens", FIELD_REQUIRED, 0, INT64_MAX, &at->tokens, err);
+    }
+    if (rc == 0) {
+        rc = read_judge(&at->judge, trainer, err);
     }
     if (rc == 0) {
         rc = check_order(trainer, job, in, err);

@@ -10,6 +10,7 @@
 
 #include "trainer/ckpt/checkpoint.h"
 #include "trainer/inputs.h"
+#include "trainer/judge.h"
 #include "trainer/step.h"
 
 /* Where a run stands between two steps. */
@@ -17,6 +18,7 @@ struct progress {
     int64_t step;     /* finished optimizer steps     */
     int64_t consumed; /* samples                      */
     int64_t tokens;   /* trained                      */
+    struct judge judge;
 };
 
 /* Write checkpoints/step-N of a job, verified, and make it `latest`. Older ones are as before on failure. Errors:

@@ -12,6 +12,7 @@
 #include "kernels/check.h"
 #include "trainer/base/json.h"
 #include "trainer/base/text.h"
+#include "trainer/prompt_fields.h"
 
 enum { CONFIG_BYTES_MAX = 64 << 10, NAME_SHOWN = 60 };
 
@@ -340,6 +341,15 @@ static int check_adapters(const struct spec *s, struct err *err)
     return 0;
 }
 
+static int check_evaluations(const struct spec *s, struct err *err)
+{
+    if (s->early_stopping_min_delta > 0.0 && s->early_stopping_patience == 0) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "early_stopping_min_delta",
+                          "early_stopping_min_delta goes with early_stopping_patience");
+    }
+    return s->sample_prompts != NULL ? prompt_fields_check(s->sample_prompts, err) : 0;
+}
+
 static int check_steps(const struct spec *s, struct err *err)
 {
     if (s->max_steps > 0 && s->n_epochs > 0.0) {
@@ -383,6 +393,7 @@ static int parse_into(struct spec *s, const json_t *request, struct err *err)
     }
     TRY(check_sources(s, err));
     TRY(check_adapters(s, err));
+    TRY(check_evaluations(s, err));
     return check_steps(s, err);
 }
 

@@ -156,9 +156,21 @@ static struct ctx micro_ctx(struct engine *e, const struct step_input *in, int64
     return c;
 }
 
-static double loss_sum(const struct engine *e)
+static void clear_sums(struct engine *e)
 {
-    return *(const double *)e->model->head.loss_sum.data;
+    e->k->zero(&e->q, e->model->head.loss_sum);
+    e->k->zero(&e->q, e->model->head.hits);
+}
+
+/* Loss and accuracy over `tokens` trained tokens. */
+static struct step_result sums_of(const struct engine *e, int64_t tokens)
+{
+    const struct head *h = &e->model->head;
+    const double count = tokens > 0 ? (double)tokens : 1.0;
+
+    return (struct step_result){.loss = *(const double *)h->loss_sum.data / count,
+                                .accuracy = *(const double *)h->hits.data / count,
+                                .tokens = tokens};
 }
 
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
@@ -168,7 +180,7 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
 
     load_batch(e, in->rows);
     grads_zero(m, e->k, &e->q);
-    e->k->zero(&e->q, m->head.loss_sum);
+    clear_sums(e);
     for (int i = 0; i < e->action_count; i++) {
         const struct ctx c = micro_ctx(e, in, e->actions[i].micro);
         if (e->actions[i].forward) {
@@ -177,8 +189,7 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
             model_backward(m, &c, scale);
         }
     }
-    result->tokens = in->trained;
-    result->loss = in->trained > 0 ? loss_sum(e) / (double)in->trained : 0.0;
+    *result = sums_of(e, in->trained);
     result->grad_norm = grads_norm(m, e->k, &e->q);
 }
 
@@ -202,7 +213,7 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
     const int64_t samples = data_samples(set), count = d->micros * d->B;
     int64_t tokens = 0;
 
-    e->k->zero(&e->q, e->model->head.loss_sum);
+    clear_sums(e);
     for (int64_t at = 0; at < samples; at += count) {
         tokens += data_batch_in_order(set, rows, at, count);
         load_batch(e, rows);
@@ -214,7 +225,30 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
             return false;
         }
     }
-    *result = (struct step_result){.loss = tokens > 0 ? loss_sum(e) / (double)tokens : 0.0,
-                                   .tokens = tokens};
+    *result = sums_of(e, tokens);
     return true;
+}
+
+const real *step_logits(struct engine *e, const int32_t *ids, int64_t n)
+{
+    const struct model *m = e->model;
+    const int64_t window = m->d.arch.window;
+
+    CHECK(n >= 1 && n <= m->d.S, "%lld tokens", (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        ((int32_t *)m->ids.data)[i] = ids[i];
+        ((int32_t *)m->pos.data)[i] = (int32_t)i;
+        ((int32_t *)m->first[0].data)[i] = 0;
+        if (m->first[1].data != NULL) {
+            ((int32_t *)m->first[1].data)[i] = i >= window ? (int32_t)(i - window + 1) : 0;
+        }
+    }
+    e->narrow = m->d;
+    e->narrow.B = 1;
+    e->narrow.S = n;
+    e->narrow.R = n;
+    struct ctx c = model_ctx(m, e->k, &e->q, &e->tp, 0, n);
+    c.d = &e->narrow;
+    model_forward(m, &c);
+    return head_logits(&m->head, &c, tensor_slice(here(&c, m->out), n - 1, 1)).data;
 }

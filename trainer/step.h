@@ -28,6 +28,7 @@ void engine_close(struct engine *e);
 
 struct step_result {
     double loss;      /* mean over trained tokens; 0 when there were none  */
+    double accuracy;  /* part of the trained tokens that had the largest logit */
     double grad_norm; /* before clipping                                    */
     int64_t tokens;   /* trained tokens                                     */
 };
@@ -47,6 +48,9 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
 
 /* step_gradients, then AdamW, unless loss or norm are not finite. */
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result);
+
+/* Logits of the token behind `n` tokens, at most dims.S, by a forward pass over them: real [V], valid until the next call. */
+const real *step_logits(struct engine *e, const int32_t *ids, int64_t n);
 
 /* Mean loss over a set, in order, and the number of its tokens in result. `rows` is memory for
  * dims.micros * dims.B samples. `stop` may be NULL; when it returns true the evaluation ends early and

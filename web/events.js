@@ -30,8 +30,12 @@ const inWords = {
       loss: formatLoss(e.loss),
       accuracy: formatShare(e.accuracy),
     }),
+  early_stopping: (e) => t('event.early_stopping', { step: formatInteger(e.best_step) }),
   checkpoint: (e) =>
-    t('event.checkpoint', { step: formatInteger(e.step), bytes: formatBytes(e.bytes) }),
+    t(e.best ? 'event.checkpoint_best' : 'event.checkpoint', {
+      step: formatInteger(e.step),
+      bytes: formatBytes(e.bytes),
+    }),
   checkpoint_failed: (e) =>
     t('event.checkpoint_failed', { step: formatInteger(e.step), message: e.message }),
   checkpoint_deleted: (e) => t('event.checkpoint_deleted', { step: formatInteger(e.step) }),

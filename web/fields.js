@@ -34,7 +34,18 @@ export const GROUPS = [
     ],
   ],
   ['machine', ['precision', 'micro_batch_size', 'recompute', 'threads', 'seed']],
-  ['saving', ['log_interval', 'eval_interval', 'save_interval', 'keep_checkpoints']],
+  [
+    'saving',
+    [
+      'log_interval',
+      'eval_interval',
+      'save_interval',
+      'keep_checkpoints',
+      'early_stopping_patience',
+      'early_stopping_min_delta',
+      'sample_prompts',
+    ],
+  ],
 ];
 
 let schema = null;

@@ -180,8 +180,12 @@ int checkpoint_keep(const char *jobdir, int keep, int64_t verified, checkpoint_g
         TRY(checkpoint_verify(jobdir, newest, err));
     }
     TRY(read_steps(&steps, jobdir, err));
+    const int64_t best = checkpoint_best(jobdir);
     int rc = 0;
     for (int i = 0; i < steps.count && steps.at[i] < oldest && rc == 0; i++) {
+        if (steps.at[i] == best) {
+            continue;
+        }
         rc = remove_step(jobdir, steps.at[i], err);
         if (rc == 0 && gone != NULL) {
             gone(context, steps.at[i]);

@@ -83,9 +83,15 @@ int checkpoint_verify(const char *jobdir, int64_t step, struct err *err);
 int checkpoint_newest_good(struct checkpoint *out, const char *jobdir, struct err *skipped,
                            struct err *err);
 
+/* Make `best` a link to the step's folder, which checkpoint_keep then leaves. Errors: DISK_FULL, IO. */
+int checkpoint_mark_best(const char *jobdir, int64_t step, struct err *err);
+
+/* The step that `best` names; -1 when there is none. */
+int64_t checkpoint_best(const char *jobdir);
+
 typedef void (*checkpoint_gone_fn)(void *context, int64_t step);
 
-/* Delete all but the newest `keep` >= 1 checkpoints, oldest first, and call `gone` (may be NULL)
+/* Delete all but the best and the newest `keep` >= 1 checkpoints, oldest first, and call `gone` (may be NULL)
  * for each. Before, the newest is verified unless its step is `verified` (what commit verified;
  * -1: none); if it's damaged, nothing is deleted. Errors: BAD_FILE (the newest is damaged), IO,
  * NO_MEMORY. */

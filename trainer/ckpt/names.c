@@ -11,6 +11,7 @@
 #include "kernels/check.h"
 
 enum { NAME_SIZE = 64 };
+static const char BEST[] = CHECKPOINTS "/best", BEST_ASIDE[] = CHECKPOINTS "/.best-tmp";
 static const char LATEST[] = CHECKPOINTS "/latest", LATEST_ASIDE[] = CHECKPOINTS "/.latest-tmp";
 
 static const struct {
@@ -71,11 +72,11 @@ void checkpoint_describe(struct checkpoint *out, const struct manifest *m)
           "step %lld", (long long)m->step);
 }
 
-int checkpoint_prepare_latest(const char *jobdir, int64_t step, struct err *err)
+static int prepare_link(const char *jobdir, const char *name, int64_t step, struct err *err)
 {
     char aside[IO_PATH_MAX], target[NAME_SIZE];
 
-    TRY(io_join(aside, sizeof aside, jobdir, LATEST_ASIDE, err));
+    TRY(io_join(aside, sizeof aside, jobdir, name, err));
     make_name(target, NAME_COMPLETE, step);
     if (unlink(aside) != 0 && errno != ENOENT) {
         return IO_FAIL(err, errno, "cannot remove %s: %s", aside, strerror(errno));
@@ -86,14 +87,47 @@ int checkpoint_prepare_latest(const char *jobdir, int64_t step, struct err *err)
     return 0;
 }
 
-int checkpoint_replace_latest(const char *jobdir, struct err *err)
+static int replace_link(const char *jobdir, const char *from, const char *to, struct err *err)
 {
-    char aside[IO_PATH_MAX], latest[IO_PATH_MAX];
+    char aside[IO_PATH_MAX], path[IO_PATH_MAX];
 
-    TRY(io_join(aside, sizeof aside, jobdir, LATEST_ASIDE, err));
-    TRY(io_join(latest, sizeof latest, jobdir, LATEST, err));
-    if (rename(aside, latest) != 0) {
-        return IO_FAIL(err, errno, "cannot replace %s: %s", latest, strerror(errno));
+    TRY(io_join(aside, sizeof aside, jobdir, from, err));
+    TRY(io_join(path, sizeof path, jobdir, to, err));
+    if (rename(aside, path) != 0) {
+        return IO_FAIL(err, errno, "cannot replace %s: %s", path, strerror(errno));
     }
     return 0;
+}
+
+int checkpoint_prepare_latest(const char *jobdir, int64_t step, struct err *err)
+{
+    return prepare_link(jobdir, LATEST_ASIDE, step, err);
+}
+
+int checkpoint_replace_latest(const char *jobdir, struct err *err)
+{
+    return replace_link(jobdir, LATEST_ASIDE, LATEST, err);
+}
+
+int checkpoint_mark_best(const char *jobdir, int64_t step, struct err *err)
+{
+    TRY(prepare_link(jobdir, BEST_ASIDE, step, err));
+    return replace_link(jobdir, BEST_ASIDE, BEST, err);
+}
+
+int64_t checkpoint_best(const char *jobdir)
+{
+    char path[IO_PATH_MAX], target[NAME_SIZE];
+    struct err ignored = {0};
+    int64_t step = -1;
+
+    if (io_join(path, sizeof path, jobdir, BEST, &ignored) != 0) {
+        return -1;
+    }
+    const ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0) {
+        return -1;
+    }
+    target[n] = '\0';
+    return checkpoint_name_kind(target, &step) == NAME_COMPLETE ? step : -1;
 }

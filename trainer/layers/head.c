@@ -18,6 +18,7 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
         plan_weights(p, &h->w, &h->dw, &id, 1, 0);
     }
     h->loss_sum = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
+    h->hits = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     h->h = plan_scratch(p, d->act, d->R, d->D);
     h->logits = plan_scratch(p, DTYPE_REAL, d->chunk, d->V);
     h->dlogits = h->logits;
@@ -32,7 +33,7 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
     layout_release(p->lo, LIFE_SCRATCH, scratch);
 }
 
-/* Rows [row, row + rows) of the normed input: logits, statistics, and their losses to loss_sum. */
+/* Rows [row, row + rows) of the normed input: logits, statistics, and their losses to loss_sum, what is predicted right to hits. */
 static void losses_of(const struct head *h, const struct ctx *c, int64_t row, int64_t rows)
 {
     const struct tensor logits = tensor_slice(h->logits, 0, rows);
@@ -44,6 +45,7 @@ static void losses_of(const struct head *h, const struct ctx *c, int64_t row, in
     c->k->cross_entropy_stats(c->q, stats, logits, labels, 0, c->d->V);
     c->k->cross_entropy_loss(c->q, loss, stats, labels);
     c->k->sum(c->q, h->loss_sum, loss);
+    c->k->cross_entropy_hits(c->q, h->hits, stats, labels);
 }
 
 static int64_t chunk_at(const struct ctx *c, int64_t row)

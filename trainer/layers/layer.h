@@ -225,7 +225,7 @@ struct head {
     struct tensor h, dh;           /* scratch [R,D]                            */
     struct tensor logits, dlogits; /* scratch [chunk,V], real; as act        */
     struct tensor stats, loss;     /* scratch [chunk,3], [chunk,1]             */
-    struct tensor loss_sum;        /* f64 [1]: added to by each call           */
+    struct tensor loss_sum, hits;  /* f64 [1]: added to by each call; labels predicted right */
     bool lowest;                   /* nothing below is trained                 */
 };
 void head_plan(struct head *h, struct planner *p, const struct embedding *e);

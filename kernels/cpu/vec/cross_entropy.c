@@ -85,6 +85,24 @@ void VEC(cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor 
     }
 }
 
+void VEC(cross_entropy_hits)(struct queue *q, struct tensor hits, struct tensor stats,
+                             struct tensor labels)
+{
+    const int64_t R = tensor_rows(labels);
+    const int32_t *label = labels.data;
+    int64_t count = 0;
+
+    (void)q;
+    CHECK(hits.type == DTYPE_F64 && tensor_count(hits) == 1, "hits are %s", dtype_name(hits.type));
+    check_real(stats, R * 3);
+    check_i32(labels, R);
+    for (int64_t r = 0; r < R; r++) {
+        const real *s = (const real *)stats.data + r * 3;
+        count += label[r] >= 0 && s[2] >= s[0];
+    }
+    *(double *)hits.data += (double)count;
+}
+
 /* y[i] = factor exp(x[i] - max) */
 static void scaled_exp(real *y, const real *x, int64_t n, real max, real factor)
 {

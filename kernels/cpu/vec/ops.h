@@ -52,6 +52,8 @@ void VEC(cross_entropy_stats)(struct queue *q, struct tensor stats, struct tenso
                               struct tensor labels, int64_t vocab0, int64_t valid);
 void VEC(cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,
                              struct tensor labels);
+void VEC(cross_entropy_hits)(struct queue *q, struct tensor hits, struct tensor stats,
+                             struct tensor labels);
 void VEC(cross_entropy_backward)(struct queue *q, struct tensor dlogits, struct tensor logits,
                                  struct tensor stats, struct tensor labels, int64_t vocab0,
                                  int64_t valid, double scale);

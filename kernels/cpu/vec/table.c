@@ -45,6 +45,7 @@ const struct cpu_isa VEC(cpu_isa) = {
             .add_columns = VEC(add_columns),
             .cross_entropy_stats = VEC(cross_entropy_stats),
             .cross_entropy_loss = VEC(cross_entropy_loss),
+            .cross_entropy_hits = VEC(cross_entropy_hits),
             .cross_entropy_backward = VEC(cross_entropy_backward),
             .adamw = VEC(adamw),
             .sum_squares = VEC(sum_squares),
