@@ -44,6 +44,7 @@
 enum {
     TOKENS_PER_STEP = 2048,
     EVAL_TOKENS = 16384,
+    BEST_STEP = 40, /* checkpoints up to it are the best so far */
     PARAMETERS = 35000000,
     HEADER_BYTES = 128,
     TENSOR_BYTES = 64
@@ -222,9 +223,9 @@ static int save(const struct job_folder *job, int64_t step, bool is_final, struc
     }
     TRY(checkpoint_commit(saving, false, &saved, err));
     events_send(events, EVENT_CHECKPOINT,
-                json_pack("{s:I, s:s, s:I, s:s, s:b}", "step", (json_int_t)step, "dir", saved.dir,
-                          "bytes", (json_int_t)saved.bytes, "sha256", saved.sha256, "final",
-                          is_final));
+                json_pack("{s:I, s:s, s:I, s:s, s:b, s:b}", "step", (json_int_t)step, "dir",
+                          saved.dir, "bytes", (json_int_t)saved.bytes, "sha256", saved.sha256,
+                          "final", is_final, "best", step <= BEST_STEP));
     const int keep = (int)job->spec.keep_checkpoints; /* at most 1000 */
     return checkpoint_keep(job->dir, keep, -1, tell_gone, events, err);
 }

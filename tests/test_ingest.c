@@ -174,6 +174,29 @@ static void checkpoints_come_and_go(void)
     store_close(s);
 }
 
+static void the_best_checkpoint_and_accuracies_are_kept(void)
+{
+    const char *dir = make_folder("best");
+    struct store *s = open_store_with_job("best-store", "job-a");
+
+    append(
+        dir,
+        "{\"t\":1,\"attempt\":1,\"type\":\"eval\",\"step\":10,\"loss\":2,\"accuracy\":0.5}\n"
+        "{\"t\":2,\"attempt\":1,\"type\":\"checkpoint\",\"step\":10,\"dir\":\"a\",\"best\":true}\n"
+        "{\"t\":3,\"attempt\":1,\"type\":\"eval\",\"step\":20,\"loss\":1,\"accuracy\":null}\n"
+        "{\"t\":4,\"attempt\":1,\"type\":\"checkpoint\",\"step\":20,\"dir\":\"b\",\"best\":true}\n"
+        "{\"t\":5,\"attempt\":1,\"type\":\"sample\",\"step\":20,\"index\":0,\"text\":\"x\"}\n"
+        "{\"t\":6,\"attempt\":1,\"type\":\"early_stopping\",\"step\":30,\"best_step\":20}\n"
+        "{\"t\":7,\"attempt\":1,\"type\":\"checkpoint\",\"step\":30,\"dir\":\"c\",\"best\":false}"
+        "\n");
+    read_all(s, dir, "job-a", 10);
+    EXPECT(number(s, "SELECT COUNT(*) FROM checkpoints") == 3);
+    EXPECT(number(s, "SELECT SUM(step) FROM checkpoints WHERE best=1") == 20);
+    EXPECT(number(s, "SELECT 100*accuracy FROM evals WHERE step=10") == 50);
+    EXPECT(number(s, "SELECT COUNT(*) FROM evals WHERE accuracy IS NULL") == 1);
+    store_close(s);
+}
+
 static void strange_lines_harm_nothing(void)
 {
     static const char *const lines[] = {
@@ -216,6 +239,7 @@ int main(void)
     RUN(every_line_is_stored_once);
     RUN(a_resumed_run_voids_the_points_behind_it);
     RUN(checkpoints_come_and_go);
+    RUN(the_best_checkpoint_and_accuracies_are_kept);
     RUN(strange_lines_harm_nothing);
     scratch_remove();
     return tap_done();

@@ -15,6 +15,8 @@ export const EVENTS = [
   'resumed',
   'metrics',
   'eval',
+  'sample',
+  'early_stopping',
   'checkpoint',
   'checkpoint_failed',
   'checkpoint_deleted',

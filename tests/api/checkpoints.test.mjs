@@ -30,6 +30,7 @@ test('the list names what is kept, the newest first, each file with its hash', a
   assert.deepEqual(data.map((one) => one.step), [60, 50, 40]);
   assert.equal(more, false);
   assert.deepEqual(data.map((one) => one.final), [true, false, false]);
+  assert.deepEqual(data.map((one) => one.best), [false, false, true]);
   for (const one of data) {
     assert.equal(one.id, `${job.id}:${one.step}`);
     assert.equal(one.object, 'checkpoint');
