@@ -30,6 +30,7 @@ const inWords = {
       loss: formatLoss(e.loss),
       accuracy: formatShare(e.accuracy),
     }),
+  sample: (e) => t('event.sample', { step: formatInteger(e.step), number: e.index + 1 }),
   early_stopping: (e) => t('event.early_stopping', { step: formatInteger(e.best_step) }),
   checkpoint: (e) =>
     t(e.best ? 'event.checkpoint_best' : 'event.checkpoint', {

@@ -5,6 +5,9 @@ import { formatInteger, t } from './strings.js';
 
 const MOST = 2000;
 
+// A prompt is a text, or a list of messages of which the last is answered.
+const promptText = (prompt) => (Array.isArray(prompt) ? (prompt.at(-1)?.content ?? '') : (prompt ?? ''));
+
 export class Samples {
   constructor() {
     this.steps = new Map(); // step -> [text of prompt 0, 1, ...], in rising order
@@ -80,7 +83,7 @@ export class Samples {
           h(
             'div',
             { class: 'said', dir: 'auto' },
-            h('span', { class: 'given' }, this.prompts[i] ?? ''),
+            h('span', { class: 'given' }, promptText(this.prompts[i])),
             h('span', { class: 'written' }, text),
           ),
         ),
