@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "server/references.h"
 #include "server/roots.h"
 #include "server/route.h"
 #include "server/tool.h"
@@ -54,14 +55,40 @@ static int read_policy(const char **out, const struct request *rq, struct err *e
     return 0;
 }
 
-static int make_report(json_t **out, const struct request *rq, const struct subject *s,
-                       const char *policy, struct err *err)
-{
-    const char *arguments[] = {"check", "--json", "--name", s->name, s->path, NULL, NULL, NULL};
+/* How a report is asked for; a plain one is kept in the cache. */
+struct manner {
+    const char *policy;    /* NULL: the defaults           */
+    char model[ROOT_PATH]; /* folder; "": count no tokens  */
+    char sequence_length[24];
+};
 
-    if (policy != NULL) {
-        arguments[5] = "--policy";
-        arguments[6] = policy;
+static int read_manner(struct manner *m, const struct request *rq, struct err *err)
+{
+    const char *model = gate_query(rq->in, "model");
+    int64_t length = 0;
+
+    *m = (struct manner){0};
+    TRY(read_policy(&m->policy, rq, err));
+    TRY(request_number(rq, "sequence_length", 2, 1048576, 1048576, &length, err));
+    (void)snprintf(m->sequence_length, sizeof m->sequence_length, "%lld", (long long)length);
+    return model != NULL ? references_model(rq->app, rq->who, model, m->model, err) : 0;
+}
+
+static int make_report(json_t **out, const struct request *rq, const struct subject *s,
+                       const struct manner *m, struct err *err)
+{
+    const char *arguments[TOOL_ARGUMENTS] = {"check", "--json", "--name", s->name, s->path};
+    int n = 5;
+
+    if (m->policy != NULL) {
+        arguments[n++] = "--policy";
+        arguments[n++] = m->policy;
+    }
+    if (m->model[0] != '\0') {
+        arguments[n++] = "--model";
+        arguments[n++] = m->model;
+        arguments[n++] = "--sequence-length";
+        arguments[n++] = m->sequence_length;
     }
     TRY(tool_run(out, rq->app->tools, arguments, err));
     (void)json_object_set_new(*out, "object", json_string("file.report"));
@@ -80,19 +107,20 @@ static bool may_keep(const json_t *report)
 static int reply_report(const struct request *rq, struct reply *rp, const struct subject *s,
                         struct err *err)
 {
-    const char *policy = NULL;
+    struct manner m;
     char path[CACHED];
     struct err ignored;
 
-    TRY(read_policy(&policy, rq, err));
+    TRY(read_manner(&m, rq, err));
+    const bool plain = m.policy == NULL && m.model[0] == '\0';
     cache_path(path, rq, s);
-    if (policy == NULL && json_parse_file(&rp->body, path, REPORT_BYTES, &ignored) == 0) {
+    if (plain && json_parse_file(&rp->body, path, REPORT_BYTES, &ignored) == 0) {
         return json_object_set_new(rp->body, "file", json_string(s->id)) == 0
                    ? 0
                    : FAIL(err, ERR_NO_MEMORY, "no memory for a report");
     }
-    TRY(make_report(&rp->body, rq, s, policy, err));
-    if (policy == NULL && may_keep(rp->body)) {
+    TRY(make_report(&rp->body, rq, s, &m, err));
+    if (plain && may_keep(rp->body)) {
         (void)json_write_file(path, rp->body, &ignored); /* without it, it is made again */
     }
     return 0;

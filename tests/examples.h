@@ -17,7 +17,7 @@ static inline json_t *report_of_file(const char *path, const char *policy, struc
     struct report *report = NULL;
 
     *err = (struct err){0};
-    const int rc = data_check(&report, &o, err);
+    const int rc = data_check(&report, &o, NULL, err);
     CHECK(rc == (int)err->code, "%d is not %d", rc, (int)err->code);
     json_t *json = report != NULL ? report_json(report) : json_object();
     CHECK(json != NULL, "no report");

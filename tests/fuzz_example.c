@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     json_decref(lenient);
     struct report *report = NULL;
     const struct example_options o = {.path = path, .name = "file", .blame = ERR_BAD_TRAINING_FILE};
-    (void)data_check(&report, &o, &err);
+    (void)data_check(&report, &o, NULL, &err);
     report_free(report);
     (void)unlink(path);
     return 0;

@@ -13,13 +13,18 @@ static const char usage[] =
     "  --json              the report as JSON; what forbids to use the file stands in \"error\"\n"
     "  --policy JSON       what to do about reasons: {\"broken_json\": \"skip\"}; refuse, skip or "
     "accept\n"
+    "  --model DIR         count tokens as training from this model folder, or with this "
+    "tokenizer, would\n"
+    "  --sequence-length N examples have N + 1 tokens at most; more is cut off\n"
+    "  --chat-template T   a built-in template's name, or its text; default: the folder's\n"
     "  --name NAME         what messages call the file\n"
     "  --reasons           print all reasons, what is done about each, and what it may be changed "
     "to\n";
 
 struct choices {
     bool json, reasons;
-    const char *name;
+    const char *name, *model, *chat_template;
+    long long sequence_length;
     json_t *policy; /* owned */
 };
 
@@ -70,6 +75,21 @@ static void print_lines(const json_t *reason)
     printf("\n");
 }
 
+/* "  64 to 127 tokens: 12 examples" for each length that there is. */
+static void print_lengths(const json_t *lengths)
+{
+    const json_t *edges = json_object_get(lengths, "edges"), *count;
+    size_t i;
+
+    json_array_foreach(json_object_get(lengths, "counts"), i, count)
+    {
+        printf("  %7lld to %7lld tokens: %lld\n",
+               (long long)json_integer_value(json_array_get(edges, i)),
+               (long long)json_integer_value(json_array_get(edges, i + 1)) - 1,
+               (long long)json_integer_value(count));
+    }
+}
+
 static void print_report(const json_t *all, const char *name)
 {
     const char *packing = word(all, "compression", "none");
@@ -83,6 +103,11 @@ static void print_report(const json_t *all, const char *name)
     }
     printf("\n%lld lines, %lld examples: %lld usable, %lld not\n", number(all, "lines"),
            number(all, "examples"), number(all, "usable"), number(all, "skipped"));
+    if (json_object_get(all, "tokens") != NULL) {
+        printf("%lld tokens, %lld of them trained\n", number(all, "tokens"),
+               number(all, "trained_tokens"));
+        print_lengths(json_object_get(all, "lengths"));
+    }
     json_array_foreach(json_object_get(all, "reasons"), i, reason)
     {
         printf("  %-6s %7lld  %s: %s\n", word(reason, "action", ""), number(reason, "count"),
@@ -111,13 +136,38 @@ static void print_json(const json_t *all, const struct err *err)
     json_decref(shown);
 }
 
+/* The report, with tokens where a model is named; an error after it is in err. */
+static int make_report(struct report **report, const struct choices *c,
+                       const struct example_options *o, struct err *err)
+{
+    struct tokenizer *t = NULL;
+    struct chat_template *templated = NULL;
+
+    if (c->model == NULL) {
+        return data_check(report, o, NULL, err);
+    }
+    TRY(tokenizer_open(&t, c->model, err));
+    int rc = chat_template_open(&templated, c->model, c->chat_template, t, err);
+    if (rc == 0) {
+        const struct lesson_options tokens = {
+            .tokenizer = t, .templated = templated, .longest = c->sequence_length + 1};
+        rc = data_check(report, o, &tokens, err);
+    }
+    chat_template_close(templated);
+    tokenizer_close(t);
+    return rc;
+}
+
 static int check(const struct choices *c, const char *path, struct err *err)
 {
     const struct example_options o = {
         .path = path, .name = c->name, .blame = ERR_BAD_TRAINING_FILE, .policy = c->policy};
     struct report *report = NULL;
 
-    const int rc = data_check(&report, &o, err);
+    const int rc = make_report(&report, c, &o, err);
+    if (rc == 0) {
+        *err = (struct err){0}; /* of what was tried on the way */
+    }
     json_t *all = report != NULL ? report_json(report) : NULL;
     if (c->json) {
         print_json(all, err);
@@ -135,6 +185,9 @@ static int read_option(struct choices *c, int option, const char *text, struct e
     case 'j': c->json = true; return 0;
     case 'r': c->reasons = true; return 0;
     case 'n': c->name = text; return 0;
+    case 'm': c->model = text; return 0;
+    case 't': c->chat_template = text; return 0;
+    case 's': return command_integer("sequence-length", text, 2, 1048576, &c->sequence_length, err);
     case 'p':
         json_decref(c->policy);
         c->policy = NULL;
@@ -148,9 +201,12 @@ int command_check(int argc, char **argv)
     static const struct option options[] = {{"json", no_argument, NULL, 'j'},
                                             {"reasons", no_argument, NULL, 'r'},
                                             {"name", required_argument, NULL, 'n'},
+                                            {"model", required_argument, NULL, 'm'},
+                                            {"chat-template", required_argument, NULL, 't'},
+                                            {"sequence-length", required_argument, NULL, 's'},
                                             {"policy", required_argument, NULL, 'p'},
                                             {NULL, 0, NULL, 0}};
-    struct choices c = {0};
+    struct choices c = {.sequence_length = 1048576};
     struct err err = {0};
     int rc = 0;
 

@@ -66,6 +66,10 @@ static void print_report(const json_t *report)
         print_count(report, "examples");
         print_count(report, "usable");
         print_count(report, "skipped");
+        if (json_object_get(report, "tokens") != NULL) {
+            print_count(report, "tokens");
+            print_count(report, "trained_tokens");
+        }
     }
     json_array_foreach(json_object_get(report, "reasons"), i, reason)
     {
@@ -97,18 +101,20 @@ static int report_address(struct cli *c, char *out, size_t size, const char *wor
     return rc;
 }
 
-/* With another policy. */
-static int add_policy(char *address, size_t size, const char *policy, struct err *err)
+/* Append "?name=value", or "&name=value" behind another one; nothing for NULL. */
+static int add_query(char *address, size_t size, const char *name, const char *value,
+                     struct err *err)
 {
-    char more[1024];
+    char more[1024], pattern[64];
 
-    if (policy == NULL) {
+    if (value == NULL) {
         return 0;
     }
-    TRY(assign_path(more, sizeof more, err,
-                    strchr(address, '?') != NULL ? "&on_problem=%" : "?on_problem=%", policy));
+    (void)snprintf(pattern, sizeof pattern, "%c%s=%%", strchr(address, '?') != NULL ? '&' : '?',
+                   name);
+    TRY(assign_path(more, sizeof more, err, pattern, value));
     if (strlen(address) + strlen(more) >= size) {
-        return FAIL(err, ERR_BAD_REQUEST, "--on-problem is too long");
+        return FAIL(err, ERR_BAD_REQUEST, "the value of %s is too long", name);
     }
     memcpy(address + strlen(address), more, strlen(more) + 1);
     return 0;
@@ -122,7 +128,9 @@ int verb_check(struct cli *c, struct err *err)
 
     TRY(cli_connect(c, true, err));
     TRY(report_address(c, address, sizeof address, c->args.word[0], err));
-    TRY(add_policy(address, sizeof address, c->args.value[OPTION_ON_PROBLEM], err));
+    TRY(add_query(address, sizeof address, "on_problem", c->args.value[OPTION_ON_PROBLEM], err));
+    TRY(add_query(address, sizeof address, "model", c->args.value[OPTION_MODEL], err));
+    TRY(add_query(address, sizeof address, "sequence_length", c->args.value[OPTION_LENGTH], err));
     TRY(http_call(c->http, "GET", address, NULL, &report, &text, err));
     const json_t *error = json_object_get(report, "error");
     if (args_has(&c->args, OPT(JSON))) {

@@ -140,6 +140,27 @@ test('files of data folders have reports, too', { skip }, async () => {
   await assert.rejects(honed.call('GET', '/v1/data/report?id=lab:'), (e) => e.status >= 400);
 });
 
+test('with a model, tokens are counted as training would', { skip: skip || !existsSync('../shared/data/models/stories260K') }, async () => {
+  const models = await startHoned({ trainer, args: ['--model-root', `m=${resolve('../shared/data/models')}`] });
+  try {
+    const file = await models.upload('a.jsonl', lines('{"text":"Once upon a time"}', '{"text":"Once"}', '{"text":"Once upon a time there was a time"}'));
+    const path = `/v1/files/${file.id}/report?model=m:stories260K`;
+    const r = await models.call('GET', path);
+    assert.equal(r.error, null);
+    assert.ok(r.tokens > r.trained_tokens && r.trained_tokens >= 12, JSON.stringify(r));
+    assert.equal(r.lengths.edges.length, r.lengths.counts.length + 1);
+    assert.equal(r.lengths.counts.reduce((a, b) => a + b), 3);
+    assert.equal((await models.call('GET', `${path}&sequence_length=1000`)).tokens, r.tokens);
+    await assert.rejects(models.call('GET', `${path}&sequence_length=1`), (e) => e.status === 400);
+    await assert.rejects(models.call('GET', `/v1/files/${file.id}/report?model=m:nowhere`), (e) => e.status === 404);
+    const chats = await models.upload('b.jsonl', lines(good(1), chat(['user', 'a '.repeat(100)], ['assistant', 'b'])));
+    const cut = await models.call('GET', `/v1/files/${chats.id}/report?model=m:stories260K&sequence_length=64`);
+    assert.deepEqual([found(cut, 'too_long').count, found(cut, 'nothing_trained').count, cut.usable], [1, 1, 1]);
+  } finally {
+    await models.stop();
+  }
+});
+
 test('hone check says it in words and by its exit status', { skip }, async () => {
   await writeFile(join(folder, 'good.jsonl'), lines(good(1), good(2)));
   await writeFile(join(folder, 'bad.jsonl'), lines(good(1), '{"messages": 7}', good(2)));

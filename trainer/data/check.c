@@ -1,25 +1,47 @@
-/* check.c - examples are read to the end, texts are counted in lines. */
+/* check.c - examples are read to the end, texts are counted in lines and tokens. */
 #include "trainer/data/check.h"
 
 #include <string.h>
 #include <strings.h>
 
+#include "trainer/data/recipe.h"
 #include "trainer/tokenizer/text_file.h"
 
 enum { TABLE_HEAD = 1000 };
 
-static int check_examples(struct report **report, const struct example_options *o, struct err *err)
+/* All examples; their lessons, where there are to be some. */
+static int read_examples(struct example_reader *r, struct lessons *lessons, struct err *err)
 {
-    struct example_reader *r = NULL;
     const struct example *e = NULL;
 
-    TRY(example_reader_open(&r, o, err));
-    int rc = example_reader_next(r, &e, err);
-    while (rc == 0 && e != NULL) {
-        rc = example_reader_next(r, &e, err);
+    TRY(example_reader_next(r, &e, err));
+    while (e != NULL) {
+        if (lessons != NULL && e->kind != EXAMPLE_PREFERENCE) {
+            struct lesson lesson;
+            bool used = false;
+            TRY(recipe_take(lessons, r, e, &lesson, &used, err));
+        }
+        TRY(example_reader_next(r, &e, err));
     }
-    *report = example_reader_take_report(r);
+    return 0;
+}
+
+static int check_examples(struct report **report, const struct example_options *o,
+                          const struct lesson_options *tokens, struct err *err)
+{
+    struct example_reader *r = NULL;
+    struct lessons *lessons = NULL;
+
+    int rc = tokens != NULL ? lessons_open(&lessons, tokens, err) : 0;
+    if (rc == 0) {
+        rc = example_reader_open(&r, o, err);
+    }
+    if (rc == 0) {
+        rc = read_examples(r, lessons, err);
+        *report = example_reader_take_report(r);
+    }
     example_reader_close(r);
+    lessons_close(lessons);
     return rc;
 }
 
@@ -71,41 +93,72 @@ static void count_lines(struct report *report, struct line_ends *ends, const cha
     }
 }
 
-static int read_text(struct report *report, const struct example_options *o, struct err *err)
+/* A text in pieces: lines are counted, and tokens where there is an encoder. */
+static int read_pieces(struct report *report, struct text_file *f, struct encoder *e,
+                       struct err *err)
 {
-    struct text_file f;
     struct line_ends ends = {.after_newline = true};
-
-    TRY(text_file_open(&f, o->path, o->name, o->blame, err));
+    struct token_list ids = {0};
+    int64_t tokens = 0;
+    size_t counted = 0; /* bytes of f->text whose lines are counted */
     int rc = 0;
-    while (rc == 0 && !f.last) {
-        rc = text_file_more(&f, err);
-        if (rc == 0) {
-            if (f.first && is_table(f.text, f.n)) {
-                (void)report_add(report, REASON_table, 1, NULL);
-            }
-            count_lines(report, &ends, f.text, f.n);
-            text_file_use(&f, f.n);
+
+    while (rc == 0 && !f->last) {
+        size_t used = 0;
+        rc = text_file_more(f, err);
+        if (rc != 0) {
+            break;
         }
+        if (f->first && counted == 0 && is_table(f->text, f->n)) {
+            (void)report_add(report, REASON_table, 1, NULL);
+        }
+        count_lines(report, &ends, f->text + counted, f->n - counted);
+        used = f->n;
+        ids.count = 0;
+        rc = e != NULL ? encoder_encode_part(e, &ids, f->text, f->n, f->first, f->last, &used, err)
+                       : 0;
+        tokens += (int64_t)ids.count;
+        counted = f->n - used;
+        text_file_use(f, used);
     }
-    text_file_close(&f);
+    token_list_free(&ids);
     report_lines(report, ends.lines + (ends.after_newline ? 0 : 1));
+    if (rc == 0 && e != NULL) {
+        report_tokens(report, tokens, tokens);
+    }
     return rc;
 }
 
-int data_check(struct report **report, const struct example_options *o, struct err *err)
+static int read_text(struct report *report, const struct example_options *o,
+                     const struct lesson_options *tokens, struct err *err)
+{
+    struct text_file f;
+    struct encoder *e = NULL;
+
+    TRY(text_file_open(&f, o->path, o->name, o->blame, err));
+    int rc = tokens != NULL ? encoder_open(&e, tokens->tokenizer, err) : 0;
+    if (rc == 0) {
+        rc = read_pieces(report, &f, e, err);
+    }
+    encoder_close(e);
+    text_file_close(&f);
+    return rc;
+}
+
+int data_check(struct report **report, const struct example_options *o,
+               const struct lesson_options *tokens, struct err *err)
 {
     struct sniffed what;
 
     *report = NULL;
     TRY(data_sniff(&what, o->path, o->name, o->blame, err));
     if (what.format != FORMAT_TEXT) {
-        return check_examples(report, o, err);
+        return check_examples(report, o, tokens, err);
     }
     TRY(report_new(report, o->policy, err));
     report_file(*report, format_name(what.format), packing_name(what.packing));
     report_kind(*report, example_kind_name(EXAMPLE_TEXT), NULL);
-    TRY(read_text(*report, o, err));
+    TRY(read_text(*report, o, tokens, err));
     report_use(*report);
     return report_verdict(*report, o->name != NULL ? o->name : o->path, o->blame, err);
 }

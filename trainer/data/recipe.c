@@ -112,6 +112,32 @@ bool recipe_wants(struct report *report, int64_t line, const struct lesson *l, e
     return wanted;
 }
 
+int recipe_take(struct lessons *l, struct example_reader *reader, const struct example *e,
+                struct lesson *out, bool *used, struct err *err)
+{
+    struct report *report = example_reader_report(reader);
+    struct err why = {0};
+
+    const int rc = lessons_make(l, e, out, &why);
+    *used = false;
+    if (rc == ERR_BAD_REQUEST || rc == ERR_BAD_FILE) {
+        (void)report_add(report, REASON_not_rendered, e->line, why.text);
+        report_take_back(report);
+        return 0;
+    }
+    if (rc != 0) {
+        *err = why;
+        return rc;
+    }
+    *used = recipe_wants(report, e->line, out, NULL);
+    if (*used) {
+        report_tokens(report, out->count, out->targets);
+    } else {
+        report_take_back(report);
+    }
+    return 0;
+}
+
 /* Examples on their way into a token file. */
 struct work {
     const struct data_source *source;
@@ -124,25 +150,13 @@ struct work {
 
 static int write_lesson(struct work *w, const struct example *e, struct err *err)
 {
-    struct report *report = example_reader_report(w->reader);
     struct lesson l;
-    struct err why = {0};
+    bool used = false;
 
-    const int rc = lessons_make(w->lessons, e, &l, &why);
-    if (rc == ERR_BAD_REQUEST || rc == ERR_BAD_FILE) {
-        (void)report_add(report, REASON_not_rendered, e->line, why.text);
-        report_take_back(report);
+    TRY(recipe_take(w->lessons, w->reader, e, &l, &used, err));
+    if (!used) {
         return 0;
     }
-    if (rc != 0) {
-        *err = why;
-        return rc;
-    }
-    if (!recipe_wants(report, e->line, &l, NULL)) {
-        report_take_back(report);
-        return 0;
-    }
-    report_tokens(report, l.count, l.targets);
     for (int64_t i = 0; i < l.count; i++) {
         TRY(token_writer_put(w->out, l.ids[i], l.trained[i], err));
     }

@@ -43,6 +43,11 @@ int recipe_check(const struct holding *h, enum method_of_training method, const 
  * REASON_COUNT. */
 bool recipe_wants(struct report *report, int64_t line, const struct lesson *l, enum reason *why);
 
+/* Make the lesson of the reader's last example, and count what it has or what forbids to use it in the reader's report. *used:
+ * whether *out is one. Errors: NO_MEMORY. */
+int recipe_take(struct lessons *l, struct example_reader *reader, const struct example *e,
+                struct lesson *out, bool *used, struct err *err);
+
 /* Make the token file, or find it in the cache: one for file, tokenizer, template and options. *t is the template that was used,
  * NULL when no chat was; the caller closes it, and keeps the tokenizer until then. Errors: those of recipe_look, recipe_check,
  * data_prepare and chat_template_open; NO_TOKENS when nothing of the file can be trained on. */
