@@ -126,6 +126,29 @@ static void a_request_joins_while_others_go_on(void)
     texts_close(x);
 }
 
+static void many_choices_of_one_request_let_others_pass(void)
+{
+    struct texts *x = texts_of(folder, 1, 16, 1);
+    struct heard many, one;
+    struct err err = {0};
+
+    EXPECT(heard_ask(&many, x,
+                     "{\"id\":\"m\",\"prompt\":[],\"max_tokens\":9,\"n\":4,\"ignore_eos\":true}",
+                     texts_prompt, 9, &err) == 0);
+    EXPECT(texts_step(x));
+    EXPECT(heard_ask(&one, x, other, texts_prompt, 9, &err) == 0);
+    while (!one.ended && texts_step(x)) {
+    }
+    /* two of the four choices had their turn before, at most */
+    EXPECT(one.ended && !many.ended && many.finish[2] == FINISH_NONE);
+    run_all(x);
+    EXPECT(many.ended && texts_jobs(x) == 0);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(many.count[i] == 9 && many.finish[i] == FINISH_LENGTH);
+    }
+    texts_close(x);
+}
+
 static void a_listener_that_waits_stops_its_own_text_only(void)
 {
     struct texts *x = texts_of(folder, 2, 4, 1);
@@ -361,6 +384,7 @@ int main(void)
     RUN(a_text_does_not_depend_on_what_else_runs);
     RUN(an_adapter_changes_a_text_as_little_by_what_else_runs);
     RUN(a_request_joins_while_others_go_on);
+    RUN(many_choices_of_one_request_let_others_pass);
     RUN(a_listener_that_waits_stops_its_own_text_only);
     RUN(the_seed_decides_and_choices_differ);
     RUN(a_text_ends_before_its_stop_string);

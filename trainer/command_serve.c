@@ -16,7 +16,7 @@ static const char usage[] =
     "  --piece N           tokens of a prompt that enter at a time (default 64)\n"
     "  --queue N           requests that may wait or run (default 64)\n"
     "  --idle S            leave when nothing was asked for S seconds (default: never)\n"
-    "  --patience S        let go of a client that does not read for S seconds (default 60)\n"
+    "  --patience S        let go of a client that does not read for S seconds (default 15)\n"
     "  --with-parent       leave when standard input ends\n"
     "  --adapter DIR       a PEFT folder for the model\n"
     "  --threads N         default: all cores\n"
@@ -97,7 +97,7 @@ int command_serve(int argc, char **argv)
                                   .slots = 4,
                                   .piece = SERVE_PIECE,
                                   .isa = ""},
-                        .server = {.queue = 64, .patience_seconds = 60}};
+                        .server = {.queue = 64, .patience_seconds = 15}};
     struct err err = {0};
 
     for (int o = getopt_long(argc, argv, "", options, NULL); o != -1;

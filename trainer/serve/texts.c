@@ -177,6 +177,13 @@ static int check_request(const struct texts *x, const struct serve_request *r,
     return 0;
 }
 
+static void enter_queue(struct texts *x, struct job *j)
+{
+    j->next = NULL;
+    *x->end = j;
+    x->end = &j->next;
+}
+
 int texts_add(struct texts *x, const struct job **out, struct serve_request *r,
               struct token_list *prompt, struct listener *l, struct err *err)
 {
@@ -197,8 +204,7 @@ int texts_add(struct texts *x, const struct job **out, struct serve_request *r,
     j->listener = l;
     *r = (struct serve_request){0};
     *prompt = (struct token_list){0};
-    *x->end = j;
-    x->end = &j->next;
+    enter_queue(x, j);
     x->jobs++;
     *out = j;
     return 0;
@@ -306,8 +312,9 @@ static void fill_slot(struct texts *x, struct slot *s)
     struct job *j = x->first;
     struct err err = {0};
 
-    if (j->started + 1 == j->request.n) {
-        leave_queue(x, j);
+    leave_queue(x, j);
+    if (j->started + 1 < j->request.n) { /* its next choice waits behind the others */
+        enter_queue(x, j);
     }
     s->order = x->order++;
     int rc = slot_begin(s, j, texts_positions(x), &err);

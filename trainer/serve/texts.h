@@ -5,7 +5,7 @@
  * its request alone, bit for bit (kernels.h: gemm_rows, attention_decode): neither the others in the batch nor
  * the cutting of prompts into pieces nor the number of threads change it.
  *
- *   jobs wait in order -> a choice of a job takes a free slot -> prompt -> token by token -> slot free
+ *   jobs wait in turn -> a choice of a job takes a free slot -> prompt -> token by token -> slot free
  *
  * Memory: keys and values of all slots lie in the layout; what a slot needs besides is made at the start.
  * One thread at a time.
