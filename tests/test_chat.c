@@ -444,14 +444,15 @@ static void a_prompt_for_the_model_has_nothing_to_train(void)
 static void knows_what_ends_a_turn(void)
 {
     static const struct {
-        const char *given, *end, *text;
-    } rows[] = {{"chatml", "<|im_end|>", "<|im_end|>"},
-                {"llama3", "<|eot_id|>", "<|eot_id|>"},
-                {"llama2", "</s>", " </s>"},
-                {"gemma", "<end_of_turn>", "<end_of_turn>"},
-                {"phi", "<|end|>", "<|end|>"},
-                {"{% for m in messages %}{{ m.content }}\n\n{% endfor %}", NULL, "\n\n"},
-                {"{% for m in messages %}{{ raise_exception('no') }}{% endfor %}", NULL, ""}};
+        const char *given, *end, *text, *lead, *tail;
+    } rows[] = {
+        {"chatml", "<|im_end|>", "<|im_end|>", "", ""},
+        {"llama3", "<|eot_id|>", "<|eot_id|>", "", ""},
+        {"llama2", "</s>", " </s>", " ", " "},
+        {"gemma", "<end_of_turn>", "<end_of_turn>", "", ""},
+        {"phi", "<|end|>", "<|end|>", "", ""},
+        {"{% for m in messages %}{{ m.content }}\n\n{% endfor %}", NULL, "\n\n", "", ""},
+        {"{% for m in messages %}{{ raise_exception('no') }}{% endfor %}", NULL, "", "", ""}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct chat_template *c = open_template(rows[i].given);
@@ -459,6 +460,8 @@ static void knows_what_ends_a_turn(void)
             rows[i].end == NULL ? -1 : tokenizer_find(tokens, rows[i].end, strlen(rows[i].end));
         EXPECT(chat_template_end(c) == want);
         EXPECT(strcmp(chat_template_end_text(c), rows[i].text) == 0);
+        EXPECT(strcmp(chat_template_lead(c), rows[i].lead) == 0);
+        EXPECT(strcmp(chat_template_tail(c), rows[i].tail) == 0);
         chat_template_close(c);
     }
 }

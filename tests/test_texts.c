@@ -253,6 +253,78 @@ static void what_may_become_a_stop_string_is_held_back(void)
     EXPECT(certain("", &found) == 0 && found == -1);
 }
 
+/* The text of `turn`'s line when its answers are framed as `turn` says. */
+static void framed(struct heard *h, const char *line, const struct serve_request *turn)
+{
+    struct texts *x = texts_of(folder, 1, 64, 1);
+    struct serve_request r;
+    struct token_list prompt = {0};
+    const struct job *j = NULL;
+    struct err err = {0};
+
+    heard_init(h);
+    CHECK(request_parse(&r, line, strlen(line), &err) == 0, "%s", err.text);
+    for (int i = 0; i < 9; i++) {
+        CHECK(token_list_put(&prompt, texts_prompt[i], &err) == 0, "%s", err.text);
+    }
+    r.end = turn->end;
+    r.end_text = turn->end_text;
+    r.lead = turn->lead;
+    r.tail = turn->tail;
+    EXPECT(texts_add(x, &j, &r, &prompt, &h->listener, &err) == 0);
+    run_all(x);
+    EXPECT(h->ended && !h->failed);
+    texts_close(x);
+}
+
+static bool says(const struct heard *h, const char *text, size_t bytes)
+{
+    return h->bytes[0] == bytes && memcmp(h->text[0], text, bytes) == 0;
+}
+
+/* Tokens 65 to 68 are written in turn, whatever the model would say: each pays once. */
+static void what_a_template_writes_around_an_answer_is_no_part_of_it(void)
+{
+    static const char line[] = "{\"id\":\"a\",\"prompt\":[],\"max_tokens\":4,\"temperature\":0,"
+                               "\"logit_bias\":{\"65\":100,\"66\":99,\"67\":98,\"68\":97},"
+                               "\"frequency_penalty\":2,\"presence_penalty\":2}";
+    struct heard whole, h;
+    char lead[2] = {0}, tail[2] = {0}, both[3] = {0};
+
+    alone(&whole, line);
+    const char *text = whole.text[0];
+    CHECK(whole.count[0] == 4 && whole.bytes[0] == 4 && text[0] != text[2], "%zu bytes",
+          whole.bytes[0]);
+    lead[0] = text[0];
+    tail[0] = text[2];
+    both[0] = text[1];
+    both[1] = text[2];
+    const int32_t last = whole.made[0][3].id;
+    framed(&h, line, &(struct serve_request){.end = -1, .lead = lead, .tail = ""});
+    EXPECT(says(&h, text + 1, 3) && h.finish[0] == FINISH_LENGTH);
+    framed(&h, line, &(struct serve_request){.end = -1, .lead = tail, .tail = ""});
+    EXPECT(says(&h, text, 4)); /* another text than the lead is kept */
+    framed(&h, line, &(struct serve_request){.end = last, .lead = "", .tail = tail});
+    EXPECT(says(&h, text, 2) && h.finish[0] == FINISH_STOP);
+    framed(&h, line, &(struct serve_request){.end = last, .lead = "", .tail = lead});
+    EXPECT(says(&h, text, 3) && h.finish[0] == FINISH_STOP);
+    framed(&h, line, &(struct serve_request){.end = -1, .lead = "", .tail = tail});
+    EXPECT(says(&h, text, 4) && h.finish[0] == FINISH_LENGTH);
+    framed(&h, line,
+           &(struct serve_request){.end = -1, .end_text = both, .lead = lead, .tail = ""});
+    EXPECT(says(&h, "", 0) && h.finish[0] == FINISH_STOP);
+}
+
+static void the_end_of_a_text_that_begins_a_string_is_found(void)
+{
+    EXPECT(stops_overlap("", "abc", 3) == 0);
+    EXPECT(stops_overlap(" x", "abc ", 4) == 1);
+    EXPECT(stops_overlap("aab", "aaa", 3) == 2);
+    EXPECT(stops_overlap("aab", "aaab", 4) == 3);
+    EXPECT(stops_overlap("abc", "b", 1) == 0);
+    EXPECT(stops_overlap("abc", "", 0) == 0);
+}
+
 static void pieces_are_whole_characters_and_make_the_text_of_all_tokens(void)
 {
     struct tokenizer *t = NULL;
@@ -389,6 +461,8 @@ int main(void)
     RUN(the_seed_decides_and_choices_differ);
     RUN(a_text_ends_before_its_stop_string);
     RUN(what_may_become_a_stop_string_is_held_back);
+    RUN(what_a_template_writes_around_an_answer_is_no_part_of_it);
+    RUN(the_end_of_a_text_that_begins_a_string_is_found);
     RUN(pieces_are_whole_characters_and_make_the_text_of_all_tokens);
     RUN(an_echo_gives_the_prompt_and_its_probabilities);
     RUN(bias_and_penalties_change_the_choice);

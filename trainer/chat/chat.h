@@ -61,6 +61,11 @@ int32_t chat_template_end(const struct chat_template *c);
 /* The text that it writes after an assistant's message, up to the end of the turn: "<|im_end|>", or "\n" where
  * no special token ends it. Empty when unknown. */
 const char *chat_template_end_text(const struct chat_template *c);
+/* What it writes between the generation prompt and an assistant's message, and between the message and the special
+ * token that ends it: " " and " " for Llama 2. A trained model writes them too, and they are no part of its answer.
+ * Empty when there is nothing, or when it is not known. */
+const char *chat_template_lead(const struct chat_template *c);
+const char *chat_template_tail(const struct chat_template *c);
 
 /* MESSAGES as in data/example.h: an array of {"role", "content", ...}; TOOLS an array or NULL. Arguments of tool
  * calls may be objects or JSON in a string; the template gets the form that it can use.

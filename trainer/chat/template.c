@@ -261,6 +261,17 @@ static void learn_prompt(struct chat_template *c)
     json_decref(messages);
 }
 
+/* What of the head of an answer is not in the generation prompt, so that a model writes it. */
+static void learn_lead(struct chat_template *c)
+{
+    const struct chat_habits *h = &c->habits;
+
+    if (h->head != NULL && h->knows_prompt && h->head_bytes >= h->prompt_bytes &&
+        memcmp(h->head, h->prompt, h->prompt_bytes) == 0) {
+        c->lead = copy_bytes(h->head + h->prompt_bytes, h->head_bytes - h->prompt_bytes);
+    }
+}
+
 /* What stands before and behind the answer "y" of the trial. */
 static void learn_turn(struct chat_template *c, const struct jinja_output *o,
                        const struct rendered *r)
@@ -291,6 +302,8 @@ static void learn_turn(struct chat_template *c, const struct jinja_output *o,
     const struct chat_special *s = stop < end ? NULL : chat_find_special(&m, end, stop, &at);
     c->end = s == NULL ? -1 : s->id;
     c->end_text = stop < end ? NULL : copy_bytes(o->text + end, stop - end);
+    c->tail = s == NULL ? NULL : copy_bytes(o->text + end, at - end);
+    learn_lead(c);
 }
 
 static void learn_habits(struct chat_template *c)
@@ -412,6 +425,8 @@ void chat_template_close(struct chat_template *c)
     free(c->habits.head);
     free(c->specials);
     free(c->end_text);
+    free(c->lead);
+    free(c->tail);
     free(c->text);
     free(c);
 }
@@ -434,4 +449,14 @@ int32_t chat_template_end(const struct chat_template *c)
 const char *chat_template_end_text(const struct chat_template *c)
 {
     return c->end_text;
+}
+
+const char *chat_template_lead(const struct chat_template *c)
+{
+    return c->lead != NULL ? c->lead : "";
+}
+
+const char *chat_template_tail(const struct chat_template *c)
+{
+    return c->tail != NULL ? c->tail : "";
 }

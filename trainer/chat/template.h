@@ -21,7 +21,8 @@ struct chat_template {
     int32_t eos;
     struct chat_habits habits;
     int32_t end;
-    char *end_text; /* owned */
+    char *end_text;    /* owned */
+    char *lead, *tail; /* owned */
 };
 
 /* The template's output; arguments of calls in the form that it can use. Errors: as jinja_render. */

@@ -108,6 +108,23 @@ static int encode_rendered(struct prompter *p, struct token_list *out, const str
     return rc;
 }
 
+static bool is_blank(const char *text)
+{
+    return text[strspn(text, " \n\r\t")] == '\0';
+}
+
+/* What the template writes around an answer. Words in front of it may be an answer's own, and blanks behind it do not tell
+ * that it has ended. */
+static void set_turn(struct serve_request *r, const struct chat_template *chat)
+{
+    const char *lead = chat_template_lead(chat), *end = chat_template_end_text(chat);
+
+    r->end = chat_template_end(chat);
+    r->end_text = r->end < 0 && !is_blank(end) ? end : NULL;
+    r->lead = is_blank(lead) ? lead : "";
+    r->tail = chat_template_tail(chat);
+}
+
 static int encode_chat(struct prompter *p, struct token_list *out, struct serve_request *r,
                        struct err *err)
 {
@@ -118,7 +135,7 @@ static int encode_chat(struct prompter *p, struct token_list *out, struct serve_
         err_about(err, "messages");
         return (int)err->code;
     }
-    r->end = chat_template_end(p->chat);
+    set_turn(r, p->chat);
     int rc = chat_template_render(p->chat, r->messages, r->tools, true, &text, err);
     rc = rc != 0 ? rc : encode_rendered(p, out, &text, err);
     rendered_fini(&text);

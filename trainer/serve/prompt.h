@@ -16,8 +16,8 @@ void prompter_close(struct prompter *p);
 const char *prompter_template(const struct prompter *p);
 
 /* The tokens of a request, appended to `out`: of a text as the tokenizer adds BOS, ids as they are. An empty text is BOS
- * alone. A chat is what its template writes, with BOS in front where the template leaves that to the tokenizer, and r->end
- * is the token that ends a turn. Errors: BAD_REQUEST (param), NO_MEMORY; what is in `out` then is to be freed all the same. */
+ * alone. A chat is what its template writes, with BOS in front where the template leaves that to the tokenizer, and r->end,
+ * end_text, lead and tail are its. Errors: BAD_REQUEST (param), NO_MEMORY; what is in `out` then is to be freed all the same. */
 int prompter_make(struct prompter *p, struct token_list *out, struct serve_request *r,
                   struct err *err);
 

@@ -256,6 +256,8 @@ int request_read(struct serve_request *out, json_t *object, struct err *err)
     *out = (struct serve_request){.json = json_incref(object),
                                   .max_tokens = -1,
                                   .end = -1,
+                                  .lead = "",
+                                  .tail = "",
                                   .n = 1,
                                   .logprobs = -1,
                                   .sampling = {.temperature = 1.0, .top_p = 1.0},

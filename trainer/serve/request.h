@@ -38,8 +38,10 @@ struct serve_request {
     int64_t max_tokens;                   /* -1: what there is room for */
     int64_t n;
     int64_t logprobs; /* -1: none */
-    int32_t
-        end; /* a token that ends the text beside the model's own; -1: none. Set by prompter_make */
+    /* How a turn of a chat ends and what of it is no part of the answer; borrowed; set by prompter_make. */
+    int32_t end;             /* a token that ends the text beside the model's own; -1: none */
+    const char *end_text;    /* a text that does, where no token does; NULL: none           */
+    const char *lead, *tail; /* in front of the answer, and behind it before `end`; or ""   */
     bool echo, ignore_eos, has_seed;
     struct sampling sampling;
     struct penalties penalties;

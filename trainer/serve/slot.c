@@ -25,6 +25,12 @@ void slot_fini(struct slot *s)
 
 static int keep_text(struct slot *s, const char *text, size_t bytes, struct err *err)
 {
+    while (bytes > 0 && *s->lead != '\0') {
+        const bool goes_on = *text == *s->lead;
+        s->lead = goes_on ? s->lead + 1 : "";
+        text += goes_on;
+        bytes -= goes_on;
+    }
     const size_t need = s->held_bytes + bytes + 1;
 
     if (need > s->held_room) {
@@ -94,13 +100,20 @@ static int tokens_before(const struct slot *s, size_t bytes)
 static bool give_certain(struct slot *s)
 {
     const struct serve_request *r = &s->job->request;
+    const char *strings[REQUEST_STOPS + 1];
     int found = -1;
-    const size_t certain = stops_certain(r->stop, r->stops, s->held, s->held_bytes, &found);
 
+    memcpy(strings, r->stop, sizeof r->stop);
+    strings[r->stops] = r->end_text;
+    size_t certain =
+        stops_certain(strings, r->stops + (r->end_text != NULL), s->held, s->held_bytes, &found);
     if (found >= 0) {
-        give(s, certain, tokens_before(s, certain), FINISH_STOP, r->stop[found]);
+        give(s, certain, tokens_before(s, certain), FINISH_STOP,
+             found < r->stops ? r->stop[found] : NULL);
         return true;
     }
+    const size_t sure = s->held_bytes - stops_overlap(r->tail, s->held, s->held_bytes);
+    certain = sure < certain ? sure : certain;
     if (certain > 0 || s->made_count == SLOT_TOKENS) {
         const bool full = s->made_count == SLOT_TOKENS;
         give(s, certain, full ? s->made_count : tokens_before(s, certain), FINISH_NONE, NULL);
@@ -119,6 +132,10 @@ static int end_text(struct slot *s, enum finish *finish, struct err *err)
     if (give_certain(s)) {
         *finish = FINISH_STOP;
     } else {
+        const char *tail = s->job->request.tail;
+        if (*finish == FINISH_STOP && stops_overlap(tail, s->held, s->held_bytes) == strlen(tail)) {
+            s->held_bytes -= strlen(tail);
+        }
         give(s, s->held_bytes, s->made_count, *finish, NULL);
     }
     return 0;
@@ -162,6 +179,7 @@ int slot_begin(struct slot *s, struct job *j, int64_t positions, struct err *err
     s->sampling = r->sampling;
     s->sampling.seed += (uint64_t)s->index * UINT64_C(0x9e3779b97f4a7c15);
     s->held_bytes = 0;
+    s->lead = r->lead;
     s->characters = 0;
     s->made_count = 0;
     TRY(decoder_end(s->decoder, &text, &bytes, err));

@@ -17,6 +17,7 @@ struct slot {
     struct decoder *decoder;    /* owned                                  */
     char *held;                 /* owned; text that was not given away    */
     size_t held_bytes, held_room;
+    const char *lead;   /* what is left of the request's          */
     int64_t characters; /* of the text so far                     */
     struct made made[SLOT_TOKENS];
     size_t made_at[SLOT_TOKENS]; /* where in `held` it begins              */

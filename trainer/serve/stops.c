@@ -33,3 +33,13 @@ size_t stops_certain(const char *const *strings, int count, const char *text, si
     }
     return held;
 }
+
+size_t stops_overlap(const char *string, const char *text, size_t bytes)
+{
+    size_t n = strlen(string) < bytes ? strlen(string) : bytes;
+
+    while (n > 0 && memcmp(text + bytes - n, string, n) != 0) {
+        n--;
+    }
+    return n;
+}

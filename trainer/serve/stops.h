@@ -10,4 +10,7 @@
 size_t stops_certain(const char *const *strings, int count, const char *text, size_t bytes,
                      int *found);
 
+/* The longest end of `text` that is a beginning of `string`, in bytes. */
+size_t stops_overlap(const char *string, const char *text, size_t bytes);
+
 #endif
