@@ -1,7 +1,7 @@
 /* f64_pack.c - in double: packed rows have the loss and the gradients of the examples one by one, and a batch
  * those of its parts. */
-#include "tests/token_files.h"
 #include "tests/golden.h"
+#include "tests/token_files.h"
 
 enum { MOST = 8, LONG = 128 };
 

@@ -88,7 +88,11 @@ static const char *written(const struct trial *t, int64_t d, bool marked)
     for (int64_t i = token_file_begin(f, d); f != NULL && i < f->ends[d]; i++) {
         const int32_t id = token_file_at(f, i);
         const bool target = i > token_file_begin(f, d) && token_file_trained(f, i);
-        out[n++] = marked && !target ? '.' : id >= LETTER_BOS ? special[id - LETTER_BOS] : (char)id;
+        const int shown = id >= LETTER_BOS ? special[id - LETTER_BOS] : id;
+        out[n++] = '.';
+        if (!marked || target) {
+            out[n - 1] = (char)shown; /* ASCII */
+        }
     }
     out[n] = '\0';
     return out;

@@ -1,9 +1,8 @@
-// finetune.test.mjs - chats from a file to a model that answers: over HTTP by curl alone, previews, refusals, eight
-// chats learned by heart.
+// finetune.test.mjs - chats from a file to a model that answers: previews, refusals, what is held out, eight chats
+// learned by heart.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -14,8 +13,6 @@ import { startHoned } from '../lib/honed.mjs';
 const run = promisify(execFile);
 const BUILD = resolve(ROOT, process.env.HONE_BUILD || 'build/release');
 const TRAINER = join(BUILD, 'hone-train');
-const SHARED = resolve(ROOT, '../shared/data');
-const skip = existsSync(join(SHARED, 'models/stories260K')) ? false : '../shared is not there';
 const CONFIG = {
   model_type: 'llama',
   hidden_size: 64,
@@ -62,10 +59,9 @@ before(async () => {
   await run(TRAINER, [
     'tokenize', '--train', '320', join(folder, 'text'), join(folder, 'models/words'),
   ]);
-  const roots = skip ? [] : ['--model-root', `shared=${join(SHARED, 'models')}`];
   honed = await startHoned({
     trainer: TRAINER,
-    args: ['--model-root', `m=${join(folder, 'models')}`, ...roots],
+    args: ['--model-root', `m=${join(folder, 'models')}`],
   });
   chatFile = await honed.upload('chats.jsonl', chats);
 });
@@ -277,25 +273,4 @@ test('a file of its own validates; hone preview marks what is trained', async ()
   assert.match(stdout, /What is your name\?[^[]*\[\[[^\]]*I am Pebble\.<\|endoftext\|>/);
   /* The same recipe was used by the job before: its totals are known. */
   assert.match(stdout, /trained +\d+/);
-});
-
-test('a real model fine-tuned on a real chat file by curl alone', { skip }, async () => {
-  const out = join(folder, 'curl');
-  const { stderr } = await run(
-    join(ROOT, 'tests/api/finetune.sh'),
-    [
-      'shared:stories260K', join(SHARED, 'chat/openai_toy_chat_fine_tuning.jsonl'), out,
-      '"max_steps": 3, "sequence_length": 128, "global_batch_size": 2, "threads": 1, "learning_rate": 0.001',
-    ],
-    { env: { PATH: process.env.PATH, HONE_URL: honed.url, HONE_TOKEN: honed.token }, maxBuffer: 1 << 24 },
-  );
-  assert.ok(stderr.split('\n').filter((line) => line.startsWith('$ curl')).length >= 10);
-  const names = await readdir(join(out, 'model'));
-  for (const name of ['config.json', 'model.safetensors', 'tokenizer.json', 'chat_template.jinja', 'generation_config.json']) {
-    assert.ok(names.includes(name), name);
-  }
-  const { stdout } = await run(TRAINER, [
-    'generate', join(out, 'model'), '--prompt', 'Once upon a time', '--max-tokens', '20', '--threads', '1',
-  ]);
-  assert.ok(stdout.length > 10);
 });

@@ -89,14 +89,15 @@ static int reserve(struct lessons *l, size_t tokens, struct err *err)
     if (tokens <= l->room) {
         return 0;
     }
-    int32_t *ids = realloc(l->ids, tokens * 2 * sizeof *ids);
-    l->ids = ids != NULL ? ids : l->ids;
-    bool *trained = realloc(l->trained, tokens * 2 * sizeof *trained);
-    l->trained = trained != NULL ? trained : l->trained;
-    if (ids == NULL || trained == NULL) {
+    free(l->ids);
+    free(l->trained);
+    l->room = tokens * 2;
+    l->ids = calloc(l->room, sizeof *l->ids);
+    l->trained = calloc(l->room, sizeof *l->trained);
+    if (l->ids == NULL || l->trained == NULL) {
+        l->room = 0;
         return FAIL(err, ERR_NO_MEMORY, "no memory for an example of %zu tokens", tokens);
     }
-    l->room = tokens * 2;
     return 0;
 }
 

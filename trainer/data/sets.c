@@ -87,15 +87,13 @@ static int64_t shuffle(int64_t place, int64_t n, uint64_t seed, uint64_t epoch)
     return (int64_t)x;
 }
 
-int64_t data_order(const struct data_set *s, int64_t consumed)
+/* Place `consumed` of n in groups; 0: without. */
+static int64_t order_of(int64_t n, int64_t group, uint64_t seed, int64_t consumed)
 {
-    const int64_t n = data_samples(s), group = s->rows != NULL ? s->rows->group : 0;
-
-    CHECK(consumed >= 0 && n > 0, "consumed %lld of %lld samples", (long long)consumed,
-          (long long)n);
     const int64_t epoch = consumed / n, place = consumed % n;
+
     if (group == 0) {
-        return shuffle(place, n, s->seed, (uint64_t)epoch);
+        return shuffle(place, n, seed, (uint64_t)epoch);
     }
     const int64_t over = epoch * n % group, head = over == 0 ? 0 : group - over;
     const int64_t groups = head < n ? (n - head) / group : 0;
@@ -103,7 +101,16 @@ int64_t data_order(const struct data_set *s, int64_t consumed)
         return place;
     }
     return head + (place - head) % group +
-           group * shuffle((place - head) / group, groups, s->seed, (uint64_t)epoch);
+           group * shuffle((place - head) / group, groups, seed, (uint64_t)epoch);
+}
+
+int64_t data_order(const struct data_set *s, int64_t consumed)
+{
+    const int64_t n = data_samples(s);
+
+    CHECK(consumed >= 0 && n > 0, "consumed %lld of %lld samples", (long long)consumed,
+          (long long)n);
+    return order_of(n, s->rows != NULL ? s->rows->group : 0, s->seed, consumed);
 }
 
 /* The document that token i is in. */
