@@ -69,7 +69,8 @@ static int open_request(struct preview *p, const json_t *paths, struct err *err)
 /* Tokens as three lists; a piece of a character is shown with the token that completes it. */
 static int show_tokens(const struct preview *p, json_t *to, const struct lesson *l, struct err *err)
 {
-    json_t *ids = json_array(), *texts = json_array(), *labels = json_array();
+    json_t *ids = json_array(), *texts = json_array(), *labels = json_array(),
+           *special = json_array();
     struct decoder *d = NULL;
     const char *text = NULL;
     size_t bytes = 0;
@@ -83,11 +84,14 @@ static int show_tokens(const struct preview *p, json_t *to, const struct lesson 
                                     rc == 0 ? json_stringn_nocheck(text, bytes) : json_null());
         (void)json_array_append_new(
             labels, json_integer(target ? (json_int_t)l->ids[i] : (json_int_t)-100));
+        (void)json_array_append_new(special,
+                                    json_boolean(tokenizer_is_special(p->tokenizer, l->ids[i])));
     }
     decoder_close(d);
     (void)json_object_set_new(to, "ids", ids);
     (void)json_object_set_new(to, "texts", texts);
     (void)json_object_set_new(to, "labels", labels);
+    (void)json_object_set_new(to, "special", special);
     return rc;
 }
 
@@ -117,10 +121,10 @@ static int show_example(struct preview *p, struct lessons *lessons, struct repor
         (void)report_add(report, REASON_not_rendered, e->line, NULL);
         report_take_back(report);
         (void)json_array_append_new(p->examples,
-                                    json_pack("{s:I, s:b, s:s, s:s, s:[], s:[], s:[]}", "line",
-                                              (json_int_t)e->line, "skipped", 1, "reason",
+                                    json_pack("{s:I, s:b, s:s, s:s, s:[], s:[], s:[], s:[]}",
+                                              "line", (json_int_t)e->line, "skipped", 1, "reason",
                                               reason_name(REASON_not_rendered), "error", why.text,
-                                              "ids", "texts", "labels"));
+                                              "ids", "texts", "labels", "special"));
         return 0;
     }
     if (rc != 0) {

@@ -14,10 +14,11 @@ enum { PREVIEW_MOST = 20, PREVIEW_TOKENS = 2048 }; /* examples; tokens that are 
  *
  *   {"object": "preview", "format", "kind", "method": "pretrain" | "sft", "chat_template": where it comes from or null,
  *    "sequence_length", "examples": [{"line", "tokens": whole, "kept": after cutting, "trained", "cut": bool, "reason"?,
- *    "skipped"?: bool, "error"?, "ids": [], "texts": [], "labels": [id or -100]}], "report": of what was read for it,
+ *    "skipped"?: bool, "error"?, "ids": [], "texts": [], "labels": [id or -100], "special": [bool]}],
+ *    "report": of what was read for it,
  *    "totals": {"documents", "tokens", "trained_tokens", "report"} or null (not prepared yet)}
  *
- * ids, texts and labels belong to each other; at most PREVIEW_TOKENS of an example. A text's samples stand for examples.
+ * ids, texts, labels and special belong to each other; at most PREVIEW_TOKENS of an example. A text's samples stand for examples.
  * Errors: those of spec_parse, plan_request_arch, recipe_prepare; BAD_SPEC for a tokenizer that is still to be learned. */
 int preview_make(json_t **out, const json_t *file, int64_t n, struct err *err);
 

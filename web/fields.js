@@ -49,13 +49,11 @@ export const GROUPS = [
 ];
 
 let schema = null;
-let addresses = {};
 
 // {field: {type, default, minimum, maximum, enum, description}} in the order of spec.def.
 export async function fetchSchema() {
   if (!schema) {
     const document = await get('/openapi.json');
-    addresses = document.paths;
     const body = document.paths['/v1/jobs'].post.requestBody.content['application/json'].schema;
     const named = body.$ref
       ?.split('/')
@@ -65,9 +63,6 @@ export async function fetchSchema() {
   }
   return schema;
 }
-
-// Whether the server has an address; known once the schema is.
-export const offers = (path) => path in addresses;
 
 // Whether a number stands for "decided by Hone": it lies below what may be asked for.
 export const isAutomatic = (row, value) => typeof value === 'number' && value < row?.minimum;

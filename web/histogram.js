@@ -1,7 +1,7 @@
 // histogram.js - how many examples are how long, as small bars with a table of the same numbers for those who do not
 // see them.
 import { h, svg } from './dom.js';
-import { formatCount, formatInteger, t } from './strings.js';
+import { formatInteger, t } from './strings.js';
 
 const WIDTH = 32;
 const HEIGHT = 64;
@@ -10,7 +10,11 @@ const GAP = 4;
 // counts[i] examples have edges[i] <= length < edges[i + 1].
 export function histogram({ edges, counts }, title) {
   const most = Math.max(...counts, 1);
-  const range = (i) => t('report.between', { low: formatInteger(edges[i]), high: formatInteger(edges[i + 1] - 1) });
+  const range = (i) =>
+    t('report.between', {
+      low: formatInteger(edges[i]),
+      high: formatInteger(edges[i + 1] - 1),
+    });
   const bars = counts.map((count, i) => {
     const height = count > 0 ? Math.max(2, (count / most) * HEIGHT) : 0;
     const bar = svg('rect', {
@@ -24,7 +28,7 @@ export function histogram({ edges, counts }, title) {
     return bar;
   });
   const labels = edges.slice(0, -1).map((edge, i) => {
-    return svg('text', { x: i * WIDTH + WIDTH / 2, y: HEIGHT + 14 }, formatCount(edge));
+    return svg('text', { x: i * WIDTH + WIDTH / 2, y: HEIGHT + 14 }, edge < 1000 ? edge : `${Math.round(edge / 1000)}K`);
   });
   return h(
     'figure',

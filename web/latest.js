@@ -15,11 +15,11 @@ export class Latest {
     this.key = '';
   }
 
-  // Ask about `what` (a plain value) soon; null: there is nothing to ask. The same again changes nothing.
+  // Ask about `what` (a plain value) soon; null: there is nothing to ask. The same again changes nothing: false.
   ask(what) {
     const key = JSON.stringify(what);
     if (key === this.key) {
-      return;
+      return false;
     }
     this.stop();
     this.key = key;
@@ -27,6 +27,7 @@ export class Latest {
     if (what !== null) {
       this.timer = setTimeout(() => this.run(what), PAUSE_MS);
     }
+    return true;
   }
 
   async run(what) {

@@ -1,7 +1,7 @@
 // new.js - the form for a new run: data, a model, a few settings; the rest under Advanced.
 import { get, getAll, post } from './api.js';
 import { h, newId, setText } from './dom.js';
-import { Field, GROUPS, fetchSchema, offers } from './fields.js';
+import { Field, GROUPS, fetchSchema } from './fields.js';
 import { dropZone, fetchFiles, fileSelect } from './filepicker.js';
 import { planPanel } from './plan.js';
 import { PRESETS } from './presets.js';
@@ -257,7 +257,8 @@ class NewRun {
     } else {
       // The model has a tokenizer and a context length of its own.
       this.fields.tokenizer_vocab_size?.set('');
-      this.suggest({ ...TUNED, learning_rate: this.fields.lora_rank?.input.value ? RATE.lora : RATE.full });
+      const kind = this.fields.lora_rank?.input.value ? 'lora' : 'full';
+      this.suggest({ ...TUNED, learning_rate: RATE[kind] });
     }
     this.showTuning();
   }
@@ -332,10 +333,9 @@ class NewRun {
   changed() {
     const { request, problems } = this.collect();
     this.plan.ask(problems.length === 0 ? request : null);
-    this.report.ask(request.training_file ?? null, request.on_problem);
+    this.report.ask(request);
     const asked = Object.entries(request).filter(([name]) => PREVIEWED.includes(name));
-    const canShow = request.training_file && offers('/v1/preview');
-    this.preview.ask(canShow ? Object.fromEntries(asked) : null);
+    this.preview.ask(request.training_file ? Object.fromEntries(asked) : null);
   }
 
   complain(sentence) {

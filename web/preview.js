@@ -2,7 +2,6 @@
 import { post } from './api.js';
 import { h, setString, setText } from './dom.js';
 import { Latest } from './latest.js';
-import { figures } from './report.js';
 import { formatInteger, has, t } from './strings.js';
 
 const EXAMPLES = 3;
@@ -68,7 +67,8 @@ function factsOf(example) {
   const { line, tokens, kept, trained, cut, skipped, reason, error } = example;
   const facts = [
     line > 0 && t('report.line_at', { lines: formatInteger(line) }),
-    tokens > 0 && t('preview.count', { tokens: formatInteger(tokens), trained: formatInteger(trained) }),
+    tokens > 0 &&
+      t('preview.count', { tokens: formatInteger(tokens), trained: formatInteger(trained) }),
     cut && t('preview.kept', { kept: formatInteger(kept) }),
   ];
   const why = reason && (has(`reason.${reason}`) ? t(`reason.${reason}`) : reason);
@@ -105,18 +105,11 @@ function sourceText({ method, chat_template: template, sequence_length: length }
 }
 
 function body(preview) {
-  const { totals } = preview;
   return [
     h('p', { class: 'hint', dir: 'auto' }, sourceText(preview)),
-    totals &&
-      figures([
-        ['report.examples', totals.documents],
-        ['report.tokens', totals.tokens],
-        ['report.trained_tokens', totals.trained_tokens],
-      ]),
     legend(),
     ...preview.examples.map(exampleView),
-  ].filter(Boolean);
+  ];
 }
 
 export function previewPanel() {

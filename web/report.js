@@ -10,12 +10,18 @@ const ACTIONS = ['accept', 'skip', 'refuse'];
 
 const word = (group, name) => (has(`${group}.${name}`) ? t(`${group}.${name}`) : String(name));
 
-function reportPath({ id, policy }) {
+function reportPath({ id, policy, model, length }) {
   const machine = id.includes(':');
   const path = machine ? '/v1/data/report' : `/v1/files/${encodeURIComponent(id)}/report`;
   const query = new URLSearchParams(machine ? { id } : {});
   if (policy && Object.keys(policy).length > 0) {
     query.set('on_problem', JSON.stringify(policy));
+  }
+  if (model) {
+    query.set('model', model);
+  }
+  if (model && length) {
+    query.set('sequence_length', length);
   }
   const text = query.toString();
   return text ? `${path}?${text}` : path;
@@ -39,7 +45,7 @@ function placeText({ count, first_lines: lines, where }) {
 }
 
 // One reason of a report as a list item; onAction(reason, action) when another action is chosen, or nothing can be.
-export function reasonItem(reason, onAction) {
+function reasonItem(reason, onAction) {
   const { reason: name, action, allowed = [], count } = reason;
   const sentence = has(`reason.${name}`) ? t(`reason.${name}`) : reason.message;
   let choice = null;
@@ -78,7 +84,7 @@ export function reasonItem(reason, onAction) {
   );
 }
 
-export function figures(pairs) {
+function figures(pairs) {
   return h(
     'dl',
     { class: 'figures' },
@@ -181,19 +187,36 @@ export function reportPanel(onAction) {
     }
   }
 
-  const latest = new Latest((what, signal) => get(reportPath(what), signal), show);
+  // Tokens need the model and every example encoded: they are counted once the rest is shown, and do without when that
+  // takes the server too long.
+  const fetchReport = (what, signal) => get(reportPath(what), signal);
+  const counting = new Latest(fetchReport, (state) => state.reply && show(state));
+  const latest = new Latest(fetchReport, (state) => {
+    show(state);
+    if (state.reply && !state.reply.error) {
+      counting.ask(wanted?.model ? wanted : null);
+    }
+  });
+  let wanted = null;
   let shownId = null;
   return {
     node,
-    // id of a file or null, and the policy for its faults.
-    ask(id, policy) {
+    // About the file of a request, for the model that it starts from.
+    ask({ training_file: id = null, on_problem: policy, model, sequence_length: length }) {
       if (id !== shownId) {
         shownId = id;
         body.replaceChildren();
       }
-      latest.ask(id ? { id, policy } : null);
+      counting.stop();
+      wanted = id && { id, policy, model, length };
+      if (latest.ask(id ? { id, policy } : null) === false && last?.reply && !last.reply.error) {
+        counting.ask(model ? wanted : null);
+      }
     },
     language: () => last && show(last),
-    close: () => latest.stop(),
+    close() {
+      latest.stop();
+      counting.stop();
+    },
   };
 }

@@ -6,7 +6,8 @@ import { formatInteger, t } from './strings.js';
 const MOST = 2000;
 
 // A prompt is a text, or a list of messages of which the last is answered.
-const promptText = (prompt) => (Array.isArray(prompt) ? (prompt.at(-1)?.content ?? '') : (prompt ?? ''));
+const promptText = (prompt) =>
+  Array.isArray(prompt) ? (prompt.at(-1)?.content ?? '') : (prompt ?? '');
 
 export class Samples {
   constructor() {

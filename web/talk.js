@@ -276,7 +276,11 @@ class Talk {
 
   // The body of a request that `turn` will hold the answer to. Throws a sentence about a number that is none.
   request(turn) {
-    const request = { model: this.model.value, stream: true, stream_options: { include_usage: true } };
+    const request = {
+      model: this.model.value,
+      stream: true,
+      stream_options: { include_usage: true },
+    };
     for (const [name, input] of Object.entries(this.numbers)) {
       if (!input.checkValidity()) {
         input.reportValidity();

@@ -2,28 +2,39 @@
 // will be trained.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
 import { openBrowser, openWindow, skip as noBrowser, until } from '../lib/browser.mjs';
 import { ROOT } from '../lib/defs.mjs';
 import { startHoned } from '../lib/honed.mjs';
+import { makeModel } from '../lib/model.mjs';
 
 const trainer = resolve(ROOT, process.env.HONE_BUILD || 'build/release', 'hone-train');
 const skip = noBrowser || (existsSync(trainer) ? false : 'hone-train is not built');
 
+const TEMPLATE = `{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}<|end|>{% else %}{{ m['content'] }}</s>{% endif %}{% endfor %}`;
+
 let honed = null;
 let browser = null;
+let folder = null;
 
 before(async () => {
   if (!skip) {
+    folder = await mkdtemp(join(tmpdir(), 'hone-examples-'));
+    await makeModel(join(folder, 'chats'), { template: TEMPLATE });
     browser = await openBrowser();
-    honed = await startHoned({ trainer });
+    honed = await startHoned({ trainer, args: ['--model-root', `m=${folder}`] });
   }
 });
 
 after(async () => {
   await browser?.close();
   await honed?.stop();
+  if (folder) {
+    await rm(folder, { recursive: true });
+  }
 });
 
 const chat = (question, answer) =>
@@ -143,3 +154,157 @@ test('only the newest choice is shown, however fast it changes', { skip }, async
   await until(async () => !(await page.locator('.report').isVisible()), 'no file, no report');
   await window.close();
 });
+
+const trainedText = (page) =>
+  page.locator('.example').first().locator('mark.trained .token').allTextContents();
+
+test(
+  'the preview marks what is trained, token by token, as the API tells it',
+  { skip },
+  async () => {
+    const file = await honed.upload('chats.jsonl', lines(...good, '{"messages": []}'));
+    const window = await form();
+    const { page } = window;
+    await choose(page, file);
+    await page.getByText('The tokens can be shown when the model has a tokenizer').waitFor();
+    await page.getByLabel('Start from').selectOption('m:chats');
+    await page.locator('.example').nth(2).waitFor();
+    const preview = await honed.call('POST', '/v1/preview', {
+      training_file: file.id,
+      model: 'm:chats',
+      n: 3,
+    });
+    const [{ ids, texts, labels, special }] = preview.examples;
+    const first = page.locator('.example').first();
+    assert.deepEqual(
+      await trainedText(page),
+      texts.filter((_, i) => labels[i] !== -100),
+    );
+    assert.match((await trainedText(page)).join(''), /answer 0/);
+    assert.equal(await first.locator('.tokens .token').count(), ids.length);
+    assert.equal(
+      await first.locator('.tokens .token.special').count(),
+      special.filter(Boolean).length,
+    );
+    assert.ok(special.some(Boolean) && !special.every(Boolean));
+
+    await first.locator('.tokens .token').first().focus();
+    await page.keyboard.press('ArrowRight');
+    await first.getByText(`token 2 of ${ids.length} · id ${ids[1]}`).waitFor();
+
+    await page.getByLabel('Sequence length').fill('16');
+    await first.getByText('only the first 17 fit').waitFor();
+    await first.getByText('tokens more are cut off').waitFor();
+    await page.getByRole('button', { name: '中文' }).click();
+    await page.getByRole('heading', { name: '模型看到的内容' }).waitFor();
+    await page.locator('.report').getByText('参与训练的词元').waitFor();
+    assert.ok((await page.locator('.histogram rect').count()) >= 1);
+    await window.close();
+  },
+);
+
+test('a model is trained whole or by adapters; a new model has no such choice', { skip }, async () => {
+  const file = await honed.upload('chats.jsonl', lines(...good));
+  const window = await form();
+  const { page } = window;
+  await choose(page, file);
+  assert.equal(await page.locator('.tuning').isVisible(), false);
+  await page.getByLabel('Start from').selectOption('m:chats');
+  assert.equal(await page.getByLabel('All weights').isChecked(), true);
+  assert.equal(await page.locator('[name=lora_rank]').isVisible(), false);
+  const [plan] = await Promise.all([
+    page.waitForRequest((request) => request.postData()?.includes('"lora_rank":16')),
+    page.getByLabel('LoRA').check(),
+  ]);
+  assert.equal(plan.postDataJSON().model, 'm:chats');
+  assert.equal(await page.locator('[name=lora_rank]').inputValue(), '16');
+  await page.getByLabel('Name', { exact: true }).fill('by adapters');
+  await page.getByLabel('Epochs').fill('1');
+  await page.getByLabel('Sequence length').fill('128');
+  await page.getByRole('button', { name: 'Start training' }).click();
+  await page.getByRole('heading', { name: 'by adapters' }).waitFor();
+  const id = decodeURIComponent(page.url().split('/').pop());
+  const job = await honed.call('GET', `/v1/jobs/${id}`);
+  assert.equal(job.request.lora_rank, 16);
+  await until(
+    async () => (await page.locator('.page-head .badge').getAttribute('data-state')) === 'succeeded',
+    'its end',
+    40,
+  );
+  // What was trained can be talked to and be trained on.
+  await page.getByRole('link', { name: 'Talk to it' }).first().click();
+  await page.getByRole('heading', { name: 'Talk to a model' }).waitFor();
+  await until(
+    async () => (await page.locator('[name=model]').inputValue()).startsWith(id),
+    'the model is chosen',
+  );
+  await page.locator('[name=max_tokens]').fill('8');
+  await page.getByLabel('Message').fill('question 1');
+  await page.keyboard.press('Enter');
+  await until(
+    async () => (await page.locator('.turn .written').nth(1).textContent()).length > 0,
+    'an answer',
+  );
+  await page.goto(`${honed.url}/#/new?like=${id}`);
+  await until(async () => await page.getByLabel('LoRA').isChecked(), 'the same choice again');
+  await page.getByLabel('Start from').selectOption('preset llama-tiny');
+  assert.equal(await page.locator('.tuning').isVisible(), false);
+  assert.equal(await page.locator('[name=lora_rank]').inputValue(), '');
+  await window.close();
+});
+
+test(
+  'a run shows accuracies, its best checkpoint, what it writes, and what it left out',
+  { skip },
+  async () => {
+    const file = await honed.upload('some.jsonl', lines(...good, chat('nobody answers')));
+    const job = await honed.call('POST', '/v1/jobs', {
+      name: 'judged',
+      training_file: file.id,
+      model: 'm:chats',
+      max_steps: 6,
+      sequence_length: 96,
+      global_batch_size: 2,
+      validation_fraction: 0.3,
+      eval_interval: 2,
+      early_stopping_patience: 100,
+      sample_prompts: { prompts: ['Once upon'], max_tokens: 6 },
+    });
+    const window = await form();
+    const { page } = window;
+    await page.goto(`${honed.url}/#/jobs/${job.id}`);
+    await until(
+      async () =>
+        (await page.locator('.page-head .badge').getAttribute('data-state')) === 'succeeded',
+      'its end',
+      40,
+    );
+    for (const round of ['live', 'after a reload']) {
+      const { eval: judged } = await honed.call('GET', `/v1/jobs/${job.id}/metrics`);
+      const accuracy = page.locator('.readout div', { hasText: 'Accuracy' }).locator('dd');
+      await until(
+        async () =>
+          (await accuracy.textContent()) === `${(judged.accuracy.at(-1) * 100).toFixed(1)} %`,
+        `the accuracy ${round}`,
+      );
+      await until(async () => (await page.locator('.mark.best').count()) === 1, `best ${round}`);
+      const samples = await honed.call('GET', `/v1/jobs/${job.id}/events?type=sample&limit=100`);
+      const written = page.locator('section', { hasText: 'What it writes' }).locator('.written');
+      await until(
+        async () => (await written.textContent()) === samples.data.at(-1).text,
+        `the newest sample ${round}`,
+      );
+      await page.getByRole('slider').focus();
+      await page.keyboard.press('Home');
+      await until(
+        async () => (await written.textContent()) === samples.data[0].text,
+        `the first sample ${round}`,
+      );
+      await page.locator('summary', { hasText: 'Data of this run' }).click();
+      await page.locator('li[data-reason=no_assistant][data-action=skip]').first().waitFor();
+      await page.reload();
+      await page.getByRole('heading', { name: 'judged' }).waitFor();
+    }
+    await window.close();
+  },
+);

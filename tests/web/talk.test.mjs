@@ -233,3 +233,33 @@ test('a number that is none is told at its field, and nothing is sent', { skip }
   await page.getByText('Temperature: this number is not possible.').waitFor();
   await window.close();
 });
+
+test('while a job needs the machine, that is what a talk says', { skip }, async () => {
+  const file = await honed.upload('text.txt', 'A text to train on, again and again.\n'.repeat(300));
+  const job = await honed.call('POST', '/v1/jobs', {
+    name: 'in the way',
+    training_file: file.id,
+    model: 'm:chats',
+    max_steps: 100000,
+    sequence_length: 64,
+  });
+  const window = await talk();
+  const { page } = window;
+  await until(
+    async () => (await honed.call('GET', `/v1/jobs/${job.id}`)).state === 'running',
+    'the job runs',
+  );
+  await page.getByLabel('Message').fill('Hello');
+  await page.keyboard.press('Enter');
+  await page.getByText(/The machine is busy\..*a job needs the machine/).waitFor();
+  await honed.call('POST', `/v1/jobs/${job.id}/cancel`, { save: false });
+  await until(
+    async () => (await honed.call('GET', `/v1/jobs/${job.id}`)).state === 'cancelled',
+    'the job is over',
+  );
+  await page.locator('[name=max_tokens]').fill('8');
+  await page.getByRole('button', { name: 'Once more' }).click();
+  await until(async () => (await said(page, 1)).length > 0, 'an answer');
+  await over(page);
+  await window.close(/503/);
+});
