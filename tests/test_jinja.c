@@ -122,6 +122,8 @@ static void speaks_the_words_of_raise_exception_but_no_data(void)
     EXPECT(render(text, strlen(text), &out, &err) == ERR_BAD_REQUEST);
     EXPECT(strcmp(err.text, "the chat template refuses the conversation: role user? says ...") ==
            0);
+    EXPECT(fails("{{ raise_exception(messages[0].content) }}",
+                 "the chat template refuses the conversation: ..."));
     EXPECT(fails("{{ raise_exception('') }}",
                  "the chat template refuses the conversation: it does not say why"));
     /* a key that is data is not spelled out either */

@@ -77,7 +77,7 @@ bool jinja_is_given(struct jinja_value parameter)
 static int elements_of(struct jinja *j, const struct jinja_node *first, enum jinja_kind kind,
                        struct jinja_value *out)
 {
-    struct jinja_value v;
+    struct jinja_value v = {0};
 
     TRY(jinja_new_list(j, out, kind, 0));
     for (const struct jinja_node *n = first; n != NULL; n = n->next) {

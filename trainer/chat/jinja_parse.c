@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/check.h"
 #include "trainer/chat/jinja_node.h"
 #include "trainer/tokenizer/utf8.h"
 
@@ -135,6 +136,7 @@ static int parse_with(struct jinja_parser *p, struct jinja_node *n)
         }
         struct jinja_node *target;
         TRY(jinja_new_node(p, &target, OP_NAME, p->at->line));
+        CHECK(target != NULL, "no node");
         TRY(jinja_parse_name(p, &target->name));
         TRY(jinja_expect_operator(p, "="));
         TRY(jinja_parse_expression(p, &target->a));

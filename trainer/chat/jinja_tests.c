@@ -257,10 +257,11 @@ static int function_raise(struct jinja *j, const struct jinja_call *c, struct ji
     (void)out;
     TRY(jinja_str(j, c->a[0], &text));
     const struct jinja_text *t = text.as.text;
-    if (t->runs == NULL && text.tag.from == JINJA_FROM_TEMPLATE) {
-        TRY(jinja_out_put(j, &o, t->at, t->n, tag));
+    if (t->runs == NULL) {
+        const bool is_own = text.tag.from == JINJA_FROM_TEMPLATE;
+        TRY(jinja_out_put(j, &o, is_own ? t->at : "...", is_own ? t->n : 3, tag));
     }
-    for (size_t i = 0, at = 0; i < t->run_count; at = t->runs[i++].end) {
+    for (size_t i = 0, at = 0; t->runs != NULL && i < t->run_count; at = t->runs[i++].end) {
         const bool is_own = t->runs[i].tag.from == JINJA_FROM_TEMPLATE;
         TRY(jinja_out_put(j, &o, is_own ? t->at + at : "...", is_own ? t->runs[i].end - at : 3,
                           tag));
