@@ -557,7 +557,9 @@ static void what_is_wrong_with_a_template_is_said_when_it_is_opened(void)
                   "gemma, phi, "
                   "deepseek, zephyr, plain");
     write_file(folder, "tokenizer_config.json", "{");
-    EXPECT(strncmp(open_folder(folder, NULL, NULL), "tokenizer_config.json line 1", 28) == 0);
+    char *got = open_folder(folder, NULL, NULL);
+    EXPECT(strncmp(got, "tokenizer_config.json line 1", 28) == 0);
+    free(got);
     tokenizer_close(t);
 }
 

@@ -363,7 +363,7 @@ static void one_template_renders_the_same_again(void)
         "{{ ns.n }}{{ m.role }}{% endfor %}";
     const struct jinja_variable v[] = {{"messages", messages, JINJA_MESSAGES}};
     struct jinja_template *t;
-    struct jinja_output a, b;
+    struct jinja_output a = {0}, b = {0};
     struct err err;
 
     CHECK(jinja_parse(&t, text, sizeof text - 1, &err) == 0, "%s", err.text);

@@ -55,14 +55,16 @@ int jinja_assign_target(struct jinja *j, const struct jinja_node *target, struct
 static int capture(struct jinja *j, const struct jinja_node *first, struct jinja_value *out)
 {
     struct jinja_scope *const scope = j->scope;
-    struct jinja_out o = {0}, *const before = j->out;
+    struct jinja_out *const before = j->out, *o;
 
+    JINJA_TAKE(j, o, sizeof *o);
+    *o = (struct jinja_out){0};
     TRY(jinja_push_scope(j));
-    j->out = &o;
+    j->out = o;
     TRY(jinja_execute(j, first));
     j->out = before;
     j->scope = scope;
-    return jinja_out_value(j, &o, out);
+    return jinja_out_value(j, o, out);
 }
 
 /* The chain of filters from the innermost outwards. */

@@ -5,7 +5,6 @@
  * A filter binds less than a sign when it stands behind a plain value: -1|abs is (-1)|abs. */
 #include <string.h>
 
-#include "kernels/check.h"
 #include "trainer/chat/jinja_node.h"
 
 static int parse_unary(struct jinja_parser *p, struct jinja_node **out, bool filters);
@@ -231,8 +230,7 @@ static int parse_call(struct jinja_parser *p, struct jinja_node **out, int line)
 {
     struct jinja_node *of = *out;
 
-    CHECK(of != NULL, "nothing is called");
-    if (of->op == OP_ATTR && jinja_is_unknown_method(of->name)) {
+    if (of != NULL && of->op == OP_ATTR && jinja_is_unknown_method(of->name)) {
         return JINJA_REFUSE(p, line, "the method '%.40s' is not known", of->name);
     }
     TRY(jinja_new_node(p, out, OP_CALL, line));
