@@ -1,8 +1,10 @@
 /* routes_models.c - what lies on the machine: models of roots, checkpoints, files of roots. */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "server/list.h"
+#include "server/references.h"
 #include "server/roots.h"
 #include "server/supervise.h"
 #include "trainer/base/io.h"
@@ -92,6 +94,26 @@ int handle_models_list(const struct request *rq, struct reply *rp, struct err *e
         return rc;
     }
     return list_whole(rp, out, err);
+}
+
+int handle_model_get(const struct request *rq, struct reply *rp, struct err *err)
+{
+    const char *id = rq->param[0];
+    const bool is_run = strncmp(id, "job-", 4) == 0;
+    char path[ROOT_PATH];
+    struct stat st;
+    int fd = -1;
+
+    TRY(references_model(rq->app, rq->who, id, path, err));
+    if (io_open_dir(&fd, path, err) != 0 || fstat(fd, &st) != 0) {
+        return FAIL_PARAM(err, ERR_NOT_FOUND, "model", "the model is not there any more");
+    }
+    rp->body = json_pack("{s:s, s:s, s:I, s:s}", "id", id, "object", "model", "created",
+                         (json_int_t)st.st_mtime, "owned_by", is_run ? rq->who->name : "machine");
+    const int rc = rp->body != NULL ? model_describe(fd, rp->body, err)
+                                    : FAIL(err, ERR_NO_MEMORY, "no memory for a model");
+    (void)close(fd);
+    return rc;
 }
 
 int handle_data_list(const struct request *rq, struct reply *rp, struct err *err)

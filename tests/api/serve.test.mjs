@@ -327,6 +327,16 @@ test('several clients stream from two models at once', async () => {
   assert.deepEqual((await processes()).map((p) => p.model).sort(), ['one', 'two']);
 });
 
+test('a model is described by its name', async () => {
+  const model = await client.models.retrieve('m:one');
+  assert.equal(model.id, 'm:one');
+  assert.equal(model.object, 'model');
+  assert.equal(model.family, 'llama');
+  assert.equal(model.adapter, false);
+  await refused(client.models.retrieve('m:none'), 404, 'model');
+  await refused(client.models.retrieve('job-abcdefghijklmn'), 404, 'model');
+});
+
 test('a third model takes the place of one that nobody asks', async () => {
   const answer = await client.completions.create({ ...base, model: 'm:three' });
   assert.equal(answer.model, 'm:three');
