@@ -10,6 +10,7 @@
 
 #include "trainer/base/io.h"
 #include "trainer/commands.h"
+#include "trainer/tokenizer/encoder_pool.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/utf8.h"
 
@@ -25,6 +26,7 @@ static const char usage[] =
     "  --as-text           text that spells a special token is ordinary text\n"
     "  --lines             FILE holds a JSON string on each line, with --decode a list of ids; so "
     "does the output\n"
+    "  --threads N         for a long text; 1 by default, and the ids are the same for any number\n"
     "  --train SIZE        learn a byte-level BPE of SIZE tokens from TEXT, write it to OUTDIR\n";
 
 enum { INPUT_BYTES_MAX = 1 << 30 };
@@ -34,6 +36,7 @@ enum action { ACTION_IDS, ACTION_COUNT, ACTION_DECODE };
 struct choices {
     enum action action;
     bool add_special, skip_special, as_text, lines;
+    long long threads;
     long long train; /* vocabulary size; 0: do not */
     enum bpe_pattern pattern;
 };
@@ -63,6 +66,19 @@ static int flags_of(const struct choices *c)
     return (c->add_special ? TOKENIZER_ADD_SPECIAL : 0) | (c->as_text ? TOKENIZER_AS_TEXT : 0);
 }
 
+/* A text by several threads; nothing is put around it. */
+static int encode_by_threads(const struct tokenizer *t, struct token_list *ids, int threads,
+                             const char *text, size_t bytes, struct err *err)
+{
+    struct encoder_pool *p;
+    size_t used;
+
+    TRY(encoder_pool_open(&p, t, threads, err));
+    const int rc = encoder_pool_encode_part(p, ids, text, bytes, true, true, &used, err);
+    encoder_pool_close(p);
+    return rc;
+}
+
 static int print_ids(const struct tokenizer *t, const struct choices *c, const char *text,
                      size_t bytes, struct err *err)
 {
@@ -70,7 +86,9 @@ static int print_ids(const struct tokenizer *t, const struct choices *c, const c
     struct encoder *e;
 
     TRY(encoder_open(&e, t, err));
-    const int rc = encoder_encode(e, &ids, text, bytes, flags_of(c), err);
+    const bool plain = c->threads > 1 && flags_of(c) == 0;
+    const int rc = plain ? encode_by_threads(t, &ids, (int)c->threads, text, bytes, err)
+                         : encoder_encode(e, &ids, text, bytes, flags_of(c), err);
     if (rc == 0 && c->action == ACTION_COUNT) {
         printf("%zu\n", ids.count);
     } else if (rc == 0) {
@@ -231,6 +249,7 @@ static int read_option(struct choices *c, int option, const char *value, struct 
     case 'k': c->skip_special = true; break;
     case 'x': c->as_text = true; break;
     case 'l': c->lines = true; break;
+    case 'n': return command_integer("threads", value, 1, 1024, &c->threads, err);
     case 't': return command_integer("train", value, 257, 10000000, &c->train, err);
     case 'p':
         if (strcmp(value, "gpt4") != 0 && strcmp(value, "gpt2") != 0) {
@@ -245,12 +264,17 @@ static int read_option(struct choices *c, int option, const char *value, struct 
 
 int tokenize_main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"ids", no_argument, NULL, 'i'},           {"count", no_argument, NULL, 'c'},
-        {"decode", no_argument, NULL, 'd'},        {"add-special", no_argument, NULL, 's'},
-        {"skip-special", no_argument, NULL, 'k'},  {"as-text", no_argument, NULL, 'x'},
-        {"lines", no_argument, NULL, 'l'},         {"train", required_argument, NULL, 't'},
-        {"pattern", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"ids", no_argument, NULL, 'i'},
+                                            {"count", no_argument, NULL, 'c'},
+                                            {"decode", no_argument, NULL, 'd'},
+                                            {"add-special", no_argument, NULL, 's'},
+                                            {"skip-special", no_argument, NULL, 'k'},
+                                            {"as-text", no_argument, NULL, 'x'},
+                                            {"lines", no_argument, NULL, 'l'},
+                                            {"threads", required_argument, NULL, 'n'},
+                                            {"train", required_argument, NULL, 't'},
+                                            {"pattern", required_argument, NULL, 'p'},
+                                            {NULL, 0, NULL, 0}};
     struct choices c = {0};
     struct err err = {0};
 

@@ -43,6 +43,7 @@ struct run {
     size_t next_seam;          /* in piece_seams */
     size_t seam_raw;           /* the best so far; 0 is none */
     size_t seam_count;         /* ids up to there */
+    struct cut_list *cuts;     /* all of them; may be NULL */
 };
 
 int encoder_open(struct encoder **out, const struct tokenizer *t, struct err *err)
@@ -98,6 +99,21 @@ void encoder_close(struct encoder *e)
     free(e);
 }
 
+/* NO_MEMORY only makes fewer cuts. */
+static void cut_list_put(struct cut_list *l, struct cut c)
+{
+    if (l->count == l->room) {
+        const size_t room = l->room == 0 ? 256 : l->room * 2;
+        struct cut *at = realloc(l->at, room * sizeof *at);
+        if (at == NULL) {
+            return;
+        }
+        l->at = at;
+        l->room = room;
+    }
+    l->at[l->count++] = c;
+}
+
 /* The ids so far are those of the text up to place `at` of the piece, whatever follows. */
 static void note_boundary(struct run *r, size_t at)
 {
@@ -109,6 +125,9 @@ static void note_boundary(struct run *r, size_t at)
     if (r->next_seam < l->count && l->at[r->next_seam].at == at) {
         r->seam_raw = l->at[r->next_seam].raw;
         r->seam_count = r->out->count;
+        if (r->cuts != NULL) {
+            cut_list_put(r->cuts, (struct cut){.at = r->seam_raw, .ids = r->seam_count});
+        }
     }
 }
 
@@ -509,11 +528,13 @@ void encoded_free(struct encoded *x)
     *x = (struct encoded){0};
 }
 
-int encoder_encode_part(struct encoder *e, struct token_list *out, const char *text, size_t bytes,
-                        bool first, bool last, size_t *used, struct err *err)
+int encoder_encode_cuts(struct encoder *e, struct token_list *out, const struct text_part *part,
+                        size_t *used, struct cut_list *cuts, struct err *err)
 {
-    const size_t count = out->count;
-    struct run r = {.e = e, .out = out, .err = err, .cutting = !last};
+    const char *text = part->text;
+    const size_t bytes = part->n, count = out->count;
+    const bool last = part->last;
+    struct run r = {.e = e, .out = out, .err = err, .cutting = !last, .cuts = cuts};
     bool cut;
     const size_t good = utf8_prefix(text, bytes, &cut);
 
@@ -524,7 +545,7 @@ int encoder_encode_part(struct encoder *e, struct token_list *out, const char *t
     if (!last && !e->t->can_cut) {
         return 0;
     }
-    const int rc = run_text(&r, text, good, !first);
+    const int rc = run_text(&r, text, good, !part->first);
     if (rc != 0) {
         out->count = count;
         return rc;
@@ -536,4 +557,11 @@ int encoder_encode_part(struct encoder *e, struct token_list *out, const char *t
     *used = r.seam_raw;
     out->count = r.seam_raw > 0 ? r.seam_count : count;
     return 0;
+}
+
+int encoder_encode_part(struct encoder *e, struct token_list *out, const char *text, size_t bytes,
+                        bool first, bool last, size_t *used, struct err *err)
+{
+    const struct text_part part = {.text = text, .n = bytes, .first = first, .last = last};
+    return encoder_encode_cuts(e, out, &part, used, NULL, err);
 }

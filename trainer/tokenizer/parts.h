@@ -78,6 +78,29 @@ struct configs {
 int tokenizer_identify(struct tokenizer *t, const struct configs *c, const struct foreign *f,
                        struct err *err);
 
+/* A place where a text was cut: the ids before it are those of the text before it, whatever follows, and
+ * those of what follows do not depend on what is before. */
+struct cut {
+    size_t at;  /* in the text */
+    size_t ids; /* how many are out by then */
+};
+
+struct cut_list {
+    struct cut *at; /* owned */
+    size_t count, room;
+};
+
+struct text_part {
+    const char *text;
+    size_t n;
+    bool first, last;
+};
+
+/* encoder_encode_part, which also appends the cuts that it came by to `cuts` unless that is NULL: near the end
+ * of the part all there are, elsewhere some. */
+int encoder_encode_cuts(struct encoder *e, struct token_list *out, const struct text_part *part,
+                        size_t *used, struct cut_list *cuts, struct err *err);
+
 /* The properties of an added token; NULL for an id that is none. */
 const struct added_token *tokenizer_added(const struct tokenizer *t, int32_t id);
 

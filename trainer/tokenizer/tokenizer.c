@@ -24,18 +24,36 @@ static const char *const foreign_names[] = {"tokenizer.model", "spiece.model",
                                             "sentencepiece.bpe.model"};
 static const char tiktoken_ending[] = ".tiktoken";
 
+int token_list_reserve(struct token_list *l, size_t n, struct err *err)
+{
+    if (l->room - l->count >= n) {
+        return 0;
+    }
+    size_t room = l->room < 64 ? 64 : l->room + l->room / 2;
+    room = room - l->count < n ? l->count + n : room;
+    int32_t *ids = room > SIZE_MAX / sizeof *ids ? NULL : realloc(l->ids, room * sizeof *ids);
+    if (ids == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for %zu tokens", room);
+    }
+    l->ids = ids;
+    l->room = room;
+    return 0;
+}
+
 int token_list_put(struct token_list *l, int32_t id, struct err *err)
 {
-    if (l->count == l->room) {
-        const size_t room = l->room < 64 ? 64 : l->room + l->room / 2;
-        int32_t *ids = realloc(l->ids, room * sizeof *ids);
-        if (ids == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, "no memory for %zu tokens", room);
-        }
-        l->ids = ids;
-        l->room = room;
-    }
+    TRY(token_list_reserve(l, 1, err));
     l->ids[l->count++] = id;
+    return 0;
+}
+
+int token_list_append(struct token_list *l, const int32_t *ids, size_t n, struct err *err)
+{
+    TRY(token_list_reserve(l, n, err));
+    if (n > 0) {
+        memcpy(l->ids + l->count, ids, n * sizeof *ids);
+        l->count += n;
+    }
     return 0;
 }
 

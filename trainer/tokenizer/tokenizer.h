@@ -36,7 +36,10 @@ struct token_list {
 };
 
 int token_list_put(struct token_list *l, int32_t id, struct err *err); /* NO_MEMORY */
-void token_list_free(struct token_list *l);                            /* leaves {0} */
+int token_list_append(struct token_list *l, const int32_t *ids, size_t n, struct err *err);
+/* Room for n more. */
+int token_list_reserve(struct token_list *l, size_t n, struct err *err);
+void token_list_free(struct token_list *l); /* leaves {0} */
 
 /* Open PATH: a tokenizer.json, a sentencepiece model, a tiktoken file, or a folder that holds one
  * (tokenizer.json wins; then tokenizer.model, spiece.model, sentencepiece.bpe.model, a name that ends with

@@ -45,6 +45,14 @@ bool cached_is(const struct cached *c, const char *word, size_t n)
 
 int cached_give(const struct cached *c, const struct word_ids *out, size_t start, struct err *err)
 {
+    if (out->ends == NULL) { /* most words of most texts come this way */
+        struct token_list *l = out->ids;
+        TRY(token_list_reserve(l, c->count, err));
+        for (size_t i = 0; i < c->count; i++) {
+            l->ids[l->count++] = (int32_t)(c->symbols[i] & (TOKEN_ID_MAX - 1));
+        }
+        return 0;
+    }
     for (size_t i = 0; i < c->count; i++) {
         TRY(word_put(out, (int32_t)(c->symbols[i] & (TOKEN_ID_MAX - 1)),
                      start + (c->symbols[i] >> 24), err));
