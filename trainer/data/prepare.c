@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "trainer/data/cache.h"
+#include "trainer/tokenizer/encoder_pool.h"
 #include "trainer/tokenizer/text_file.h"
 
 enum { PROGRESS_BYTES = 1 << 22 };
@@ -30,7 +31,7 @@ static int write_tokens(struct work *w, const struct token_list *l, struct err *
     return 0;
 }
 
-static int encode_text(struct work *w, struct text_file *f, struct encoder *e, struct err *err)
+static int encode_text(struct work *w, struct text_file *f, struct encoder_pool *p, struct err *err)
 {
     struct token_list ids = {0};
     uint64_t told = 0;
@@ -41,7 +42,7 @@ static int encode_text(struct work *w, struct text_file *f, struct encoder *e, s
         ids.count = 0;
         rc = text_file_more(f, err);
         if (rc == 0) {
-            rc = encoder_encode_part(e, &ids, f->text, f->n, f->first, f->last, &used, err);
+            rc = encoder_pool_encode_part(p, &ids, f->text, f->n, f->first, f->last, &used, err);
         }
         if (rc == 0) {
             rc = write_tokens(w, &ids, err);
@@ -60,14 +61,14 @@ static int encode_text(struct work *w, struct text_file *f, struct encoder *e, s
 static int encode_file(struct work *w, struct err *err)
 {
     struct text_file f;
-    struct encoder *e = NULL;
+    struct encoder_pool *p = NULL;
 
     TRY(text_file_open(&f, w->source->path, w->source->name, w->source->blame, err));
-    int rc = encoder_open(&e, w->tokenizer, err);
+    int rc = encoder_pool_open(&p, w->tokenizer, encoder_pool_processors(), err);
     if (rc == 0) {
-        rc = encode_text(w, &f, e, err);
+        rc = encode_text(w, &f, p, err);
     }
-    encoder_close(e);
+    encoder_pool_close(p);
     text_file_close(&f);
     return rc;
 }
