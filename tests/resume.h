@@ -149,10 +149,10 @@ static inline void read_hashes(struct outcome *out, const char *dir)
     EXPECT(manifest_read(&m, path, &err) == 0);
     if (err.code == 0) {
         EXPECT(m.step == STEPS && manifest_check_hashes(&m, path, &err) == 0);
-        const struct manifest_file *model = manifest_find(&m, "model.safetensors");
-        const struct manifest_file *adapter = manifest_find(&m, "adapter_model.safetensors");
-        EXPECT((model == NULL) != (adapter == NULL));
-        memcpy(out->weights, (model != NULL ? model : adapter)->sha256, SHA256_TEXT);
+        const struct manifest_file *file = manifest_find(&m, "model.safetensors");
+        file = file != NULL ? file : manifest_find(&m, "adapter_model.safetensors");
+        CHECK(file != NULL, "a checkpoint without weights in %s", dir);
+        memcpy(out->weights, file->sha256, SHA256_TEXT);
         memcpy(out->optimizer, manifest_find(&m, "optimizer.safetensors")->sha256, SHA256_TEXT);
         manifest_fini(&m);
     }

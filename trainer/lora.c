@@ -237,8 +237,7 @@ static int read_targets(unsigned *out, const struct arch *a, const json_t *confi
     return 0;
 }
 
-static int read_choice(struct lora_choice *out, const struct arch *a, const json_t *config,
-                       struct err *err)
+int lora_parse(struct lora_choice *out, const struct arch *a, const json_t *config, struct err *err)
 {
     const struct fields f = {config, LORA_CONFIG, ERR_NO_MODEL};
     const char *type = NULL;
@@ -280,7 +279,7 @@ int lora_read(struct lora_choice *out, const struct arch *a, const char *dir, st
     json_t *config = NULL;
 
     TRY(parse_config(&config, dir, err));
-    const int rc = read_choice(out, a, config, err);
+    const int rc = lora_parse(out, a, config, err);
     json_decref(config);
     return rc;
 }

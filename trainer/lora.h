@@ -28,6 +28,10 @@ int lora_choose(struct lora_choice *out, const struct arch *a, const struct spec
  * asks for something that Hone does not do; the text names it), IO, NO_MEMORY. */
 int lora_read(struct lora_choice *out, const struct arch *a, const char *dir, struct err *err);
 
+/* The same of a config that was read already. */
+int lora_parse(struct lora_choice *out, const struct arch *a, const json_t *config,
+               struct err *err);
+
 /* Whether a folder holds an adapter. */
 bool lora_is_adapter(const char *dir);
 
