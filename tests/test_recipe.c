@@ -247,7 +247,7 @@ static void what_is_too_long_is_cut_skipped_or_refused(void)
 
 static void prompts_longer_than_a_sample_leave_no_trainable_token(void)
 {
-    struct trial all = {.S = 4}, one = {.S = 9};
+    struct trial all = {.S = 4}, one = {.S = 9}, masked = {.given = "chatml"};
 
     prepare(&all, "{\"prompt\": \"a prompt\", \"completion\": \"say\"}\n"
                   "{\"prompt\": \"another\", \"completion\": \"say\"}\n");
@@ -255,6 +255,10 @@ static void prompts_longer_than_a_sample_leave_no_trainable_token(void)
     EXPECT(strstr(all.err.text, "no trainable tokens") != NULL);
     EXPECT(strstr(all.err.text, "no token of the example is trained") != NULL);
     finish(&all);
+    prepare(&masked, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                     "\"assistant\", \"content\": \"b\", \"weight\": 0}]}\n");
+    EXPECT(masked.rc == ERR_NO_TOKENS && strstr(masked.err.text, "weight 0") != NULL);
+    finish(&masked);
     prepare(&one, "{\"prompt\": \"ask\", \"completion\": \"say\"}\n"
                   "{\"prompt\": \"a longer prompt\", \"completion\": \"say\"}\n");
     EXPECT(one.rc == 0 && token_file_documents(one.file) == 1);

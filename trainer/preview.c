@@ -18,8 +18,9 @@ struct preview {
     struct recipe recipe;
     struct data_source source;
     struct holding holding;
-    json_t *examples; /* owned */
-    json_t *report;   /* owned; NULL for a text */
+    json_t *examples;   /* owned */
+    json_t *report;     /* owned; NULL for a text */
+    struct err problem; /* why the file can't be used, where examples can be shown all the same */
 };
 
 static const char *path_or(const json_t *paths, const char *name, const char *otherwise)
@@ -156,8 +157,11 @@ static int show_all(struct preview *p, struct lessons *lessons, struct example_r
         rc = show_example(p, lessons, report, e, err);
     }
     p->report = report_json(report);
-    /* What was shown may be all there is, and none of it usable: that is shown, not an error. */
-    return rc != 0 && json_array_size(p->examples) > 0 ? 0 : rc;
+    if (rc != 0 && json_array_size(p->examples) > 0) {
+        p->problem = *err;
+        return 0;
+    }
+    return rc;
 }
 
 static int show_examples(struct preview *p, int64_t n, struct err *err)
@@ -258,11 +262,12 @@ static int show(json_t **out, struct preview *p, int64_t n, struct err *err)
 
     TRY(p->holding.format == FORMAT_TEXT ? show_text(p, n, err) : show_examples(p, n, err));
     *out = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s?, s:I, s:O, s:O?, s:o}", "object", "preview", "format",
+        "{s:s, s:s, s:s, s:s, s:s?, s:I, s:O, s:O?, s:o, s:s?}", "object", "preview", "format",
         format_name(p->holding.format), "kind", example_kind_name(p->holding.kind), "method",
         learns_all ? "pretrain" : "sft", "chat_template",
         p->templated != NULL ? chat_template_source(p->templated) : NULL, "sequence_length",
-        (json_int_t)p->recipe.S, "examples", p->examples, "report", p->report, "totals", totals(p));
+        (json_int_t)p->recipe.S, "examples", p->examples, "report", p->report, "totals", totals(p),
+        "problem", p->problem.code != ERR_NONE ? p->problem.text : NULL);
     return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a preview");
 }
 

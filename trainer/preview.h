@@ -16,7 +16,8 @@ enum { PREVIEW_MOST = 20, PREVIEW_TOKENS = 2048 }; /* examples; tokens that are 
  *    "sequence_length", "examples": [{"line", "tokens": whole, "kept": after cutting, "trained", "cut": bool, "reason"?,
  *    "skipped"?: bool, "error"?, "ids": [], "texts": [], "labels": [id or -100], "special": [bool]}],
  *    "report": of what was read for it,
- *    "totals": {"documents", "tokens", "trained_tokens", "report"} or null (not prepared yet)}
+ *    "totals": {"documents", "tokens", "trained_tokens", "report"} or null (not prepared yet), "problem": why a job would refuse
+ *    the file, as far as it was read, or null}
  *
  * ids, texts, labels and special belong to each other; at most PREVIEW_TOKENS of an example. A text's samples stand for examples.
  * Errors: those of spec_parse, plan_request_arch, recipe_prepare; BAD_SPEC for a tokenizer that is still to be learned. */

@@ -92,6 +92,10 @@ static void print_preview(const json_t *preview)
     {
         print_example(example, i, marks);
     }
+    if (cli_text(preview, "problem")[0] != '\0') {
+        (void)putchar('\n');
+        cli_line("problem", cli_text(preview, "problem"));
+    }
 }
 
 /* --examples goes into the body as n. */

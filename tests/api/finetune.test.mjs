@@ -162,6 +162,15 @@ test('a preview says what is cut, and what is wrong with a request', async () =>
   }
 });
 
+test('a preview shows what it can of a file that a job would refuse, and says so', async () => {
+  const file = await honed.upload('mixed.jsonl', `${chats.split('\n')[0]}\n{"text": "a story"}\n`);
+  const preview = await honed.call('POST', '/v1/preview', request({ training_file: file.id }));
+  assert.equal(preview.examples.length, 1);
+  assert.match(preview.problem, /another kind of example.*line 2/);
+  const good = await honed.call('POST', '/v1/preview', request({}));
+  assert.equal(good.problem, null);
+});
+
 test('texts for a chat method are refused at submit, naming what is there and what is wanted', async () => {
   const texts = await honed.upload('texts.jsonl', '{"text": "a story"}\n');
   const error = await refused('/v1/jobs', request({ training_file: texts.id, method: 'sft' }));

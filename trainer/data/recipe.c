@@ -36,6 +36,21 @@ struct recipe recipe_make(const struct spec *s, int64_t S, const struct tokenize
                            .policy = s->on_problem};
 }
 
+/* Why a file without a usable example has none: where that is for want of targets, it has an error of its own. */
+static int no_example(const struct report *r, int rc, struct err *err)
+{
+    const int64_t untaught = report_count(r, REASON_nothing_trained) +
+                             report_count(r, REASON_all_masked) +
+                             report_count(r, REASON_no_assistant);
+
+    if (report_usable(r) == 0 && !report_refused(r) && untaught > 0) {
+        char text[sizeof err->text];
+        (void)snprintf(text, sizeof text, "%s", err->text);
+        return FAIL(err, ERR_NO_TOKENS, "no trainable tokens: %s", text);
+    }
+    return rc;
+}
+
 int recipe_look(struct holding *out, const struct data_source *s, const json_t *policy,
                 struct err *err)
 {
@@ -50,9 +65,12 @@ int recipe_look(struct holding *out, const struct data_source *s, const json_t *
         return 0;
     }
     TRY(example_reader_open(&r, &o, err));
-    const int rc = example_reader_next(r, &e, err);
+    int rc = example_reader_next(r, &e, err);
     if (rc == 0 && e != NULL) {
         out->kind = e->kind;
+    }
+    if (rc != 0) {
+        rc = no_example(example_reader_report(r), rc, err);
     }
     example_reader_close(r);
     return rc;
@@ -161,21 +179,6 @@ static int write_lesson(struct work *w, const struct example *e, struct err *err
         TRY(token_writer_put(w->out, l.ids[i], l.trained[i], err));
     }
     return token_writer_end(w->out, err);
-}
-
-/* Why a file without a usable example has none: where that is for want of targets, it has an error of its own. */
-static int no_example(const struct report *r, int rc, struct err *err)
-{
-    const int64_t untaught = report_count(r, REASON_nothing_trained) +
-                             report_count(r, REASON_all_masked) +
-                             report_count(r, REASON_no_assistant);
-
-    if (report_usable(r) == 0 && !report_refused(r) && untaught > 0) {
-        char text[sizeof err->text];
-        (void)snprintf(text, sizeof text, "%s", err->text);
-        return FAIL(err, ERR_NO_TOKENS, "no trainable tokens: %s", text);
-    }
-    return rc;
 }
 
 static int write_lessons(struct work *w, struct err *err)

@@ -31,7 +31,7 @@ struct holding {
 };
 
 /* Look at the beginning: format, and the kind of the first usable example. Errors: those of data_sniff and the example
- * reader, which has read the whole file then. */
+ * reader, which has read the whole file then; NO_TOKENS as of recipe_prepare. */
 int recipe_look(struct holding *out, const struct data_source *s, const json_t *policy,
                 struct err *err);
 
