@@ -829,6 +829,7 @@ strftime_now('%Y') | length
 people[0].name.upper()[::-1]
 '%s' % none ~ '%s' % [1]
 'x' if none is none
+2.675 | round(2) ~ ' ' ~ 2.5 | round(1) ~ ' ' ~ -0.4 | round ~ ' ' ~ 1e22 | round(3) ~ ' ' ~ 0.125 | round(2) ~ ' ' ~ 7 | round(2)
 -5 // 2 ~ ' ' ~ -5 % 2 ~ ' ' ~ 5 // -2 ~ ' ' ~ 5.5 // -2 ~ ' ' ~ -5.5 % 2 ~ ' ' ~ 2 ** 10 ~ ' ' ~ 2 ** 0.5 ~ ' ' ~ 2.0 ** 3
 1 and 0 ~ ' ' ~ (1 or 0) ~ ' ' ~ ('' or 'x') ~ ' ' ~ (none and 1)
 'a' in nothing

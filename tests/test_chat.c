@@ -288,6 +288,26 @@ static void a_prompt_that_says_more_than_turns_do_leaves_the_answer(void)
           "<|user|>(a)<|assistant|>{(b)</s>}<|user|>(b)<|assistant|>{</s>}");
 }
 
+static void a_prompt_that_always_stands_there_is_one_too(void)
+{
+    static const char always[] =
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}<|end|>"
+        "{% else %}<|assistant|><s>{{ m.content }}<s></s>{% endif %}{% endfor %}<|assistant|>";
+
+    check(always, HELLO, "<|user|>(Hi)<|end|><|assistant|>{<s>(Hello)<s></s>}<|assistant|>");
+}
+
+static void an_eos_behind_the_loop_is_trained(void)
+{
+    static const char last[] =
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ eos_token }}\n";
+
+    check(last, HELLO, "user: (Hi)\nassistant: {(Hello)\n</s>}");
+    check(last,
+          "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]",
+          "assistant: {(a)\n}user: (b)\n</s>");
+}
+
 static void templates_without_special_tokens_train_to_the_end_of_the_turn(void)
 {
     check("{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
@@ -576,6 +596,8 @@ int main(void)
     RUN(special_tokens_in_what_people_write_end_nothing);
     RUN(a_header_in_the_users_turn_is_not_trained);
     RUN(a_prompt_that_says_more_than_turns_do_leaves_the_answer);
+    RUN(a_prompt_that_always_stands_there_is_one_too);
+    RUN(an_eos_behind_the_loop_is_trained);
     RUN(templates_without_special_tokens_train_to_the_end_of_the_turn);
     RUN(templates_without_a_loop_have_spans_too);
     RUN(merged_turns_keep_their_own_weights);

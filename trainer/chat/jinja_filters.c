@@ -1,10 +1,13 @@
 /* jinja_filters.c - the filters that make texts and numbers. Source: jinja2/filters.py of Jinja 3.1. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trainer/chat/jinja_eval.h"
 #include "trainer/tokenizer/utf8.h"
+
+enum { PRECISION_MAX = 20 };
 
 static int filter_trim(struct jinja *j, const struct jinja_call *c, struct jinja_value *out)
 {
@@ -316,6 +319,7 @@ static int filter_abs(struct jinja *j, const struct jinja_call *c, struct jinja_
 
 static int filter_round(struct jinja *j, const struct jinja_call *c, struct jinja_value *out)
 {
+    char text[400]; /* a double has 309 digits before its point */
     int64_t precision = 0;
 
     if (!jinja_is_number(c->in)) {
@@ -324,14 +328,16 @@ static int filter_round(struct jinja *j, const struct jinja_call *c, struct jinj
     if (jinja_is_given(c->a[0])) {
         TRY(jinja_to_int(j, c->a[0], "the precision of round", &precision));
     }
-    if (precision != 0 || jinja_is_given(c->a[1])) {
-        return JINJA_FAIL(j, "round is known only to whole numbers");
+    if (precision < 0 || precision > PRECISION_MAX || jinja_is_given(c->a[1])) {
+        return JINJA_FAIL(j, "round is known only as round(0) to round(%d)", PRECISION_MAX);
     }
     if (c->in.kind != JINJA_FLOAT) {
         *out = c->in;
         return 0;
     }
-    *out = jinja_float(rint(c->in.as.real));
+    (void)snprintf(text, sizeof text, "%.*f", (int)precision,
+                   c->in.as.real); /* at most PRECISION_MAX */
+    *out = jinja_float(strtod(text, NULL));
     return 0;
 }
 

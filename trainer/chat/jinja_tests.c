@@ -205,6 +205,7 @@ static int function_range(struct jinja *j, const struct jinja_call *c, struct ji
     if (wide > 0.0) {
         const uint64_t a = (uint64_t)start, b = (uint64_t)stop, s = (uint64_t)step;
         const uint64_t way = step > 0 ? b - a : a - b, size = step > 0 ? s : 0 - s;
+        /* cppcheck-suppress zerodivcond ; a step of 0 is refused above */
         r->n = (int64_t)((way - 1) / size) + 1; /* RANGE_MAX at most */
     }
     *out = (struct jinja_value){.kind = JINJA_RANGE, .tag = jinja_untagged, .as.range = r};

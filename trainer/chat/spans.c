@@ -7,7 +7,7 @@
  * PROMPT is what add_generation_prompt would write: the model does not write it. When the piece begins otherwise,
  * what is trained starts with the content, or at once where the piece before ends with PROMPT. END is the special
  * token that ends the turn: EOS, else the first that the template spells after the content; without one everything
- * to the end of the piece is trained.
+ * to the end of the piece is trained, and an EOS that follows all turns.
  *
  * Elsewhere - a template without a loop over messages, one that gathers turns and writes them later - each stretch
  * of an assistant's data counts for itself, with the special token behind it. */
@@ -182,6 +182,21 @@ static bool find_content(const struct chat_marking *m, const struct piece *p, si
     return found;
 }
 
+/* The end of a piece that no special token ends; with the EOS that the template writes behind its loop. */
+static size_t eos_behind(const struct chat_marking *m, const struct piece *p)
+{
+    const struct jinja_output *o = m->output;
+    size_t last = p->last, at = 0;
+
+    while (last < o->run_count && o->runs[last].tag.turn == JINJA_NO_TURN &&
+           o->runs[last].tag.from == JINJA_FROM_TEMPLATE) {
+        last++;
+    }
+    const struct chat_special *s =
+        last == p->last ? NULL : chat_find_special(m, p->end, o->runs[last - 1].end, &at);
+    return s != NULL && s->id == m->eos ? at + s->bytes : p->end;
+}
+
 static int mark_assistant(const struct chat_marking *m, struct spans *out, const struct piece *p,
                           struct err *err)
 {
@@ -198,8 +213,9 @@ static int mark_assistant(const struct chat_marking *m, struct spans *out, const
     } else if (!has_content) {
         return 0;
     }
-    end = end_of_turn(m, has_content && end > begin ? end : begin, p->end, p->end);
-    return add_trained(m, out, begin, end, p->turn, err);
+    const size_t written = has_content && end > begin ? end : begin;
+    end = end_of_turn(m, written, p->end, SIZE_MAX);
+    return add_trained(m, out, begin, end != SIZE_MAX ? end : eos_behind(m, p), p->turn, err);
 }
 
 /* Each stretch of one assistant's data with the special token behind it; between two of them that nothing parts,

@@ -10,7 +10,7 @@
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 
-enum { CONFIG_MAX = 64 << 20 };
+enum { CONFIG_MAX = 64 << 20, NAMES_MAX = 300 };
 
 static const struct {
     const char *name, *text;
@@ -241,7 +241,20 @@ static char *copy_bytes(const char *at, size_t n)
     return text;
 }
 
-/* What add_generation_prompt adds to a question. A template that refuses the trial keeps that to itself. */
+/* Where the text begins that the template writes behind its loop over messages; the end when there is none. */
+static size_t behind_the_loop(const struct jinja_output *o)
+{
+    size_t run = o->run_count;
+
+    while (run > 0 && o->runs[run - 1].tag.turn == JINJA_NO_TURN &&
+           o->runs[run - 1].tag.from == JINJA_FROM_TEMPLATE) {
+        run--;
+    }
+    return run == 0 ? o->bytes : o->runs[run - 1].end;
+}
+
+/* What add_generation_prompt adds to a question; where it adds nothing, what always follows the last turn. A
+ * template that refuses the trial keeps that to itself. */
 static void learn_prompt(struct chat_template *c)
 {
     struct jinja_output without = {0}, with = {0};
@@ -252,8 +265,12 @@ static void learn_prompt(struct chat_template *c)
         chat_evaluate(c, messages, NULL, true, &with, &err) == 0 && with.bytes >= without.bytes &&
         memcmp(with.text, without.text, without.bytes) == 0) {
         struct chat_habits *h = &c->habits;
-        h->prompt_bytes = with.bytes - without.bytes;
-        h->prompt = copy_bytes(with.text + without.bytes, h->prompt_bytes);
+        size_t begin = with.bytes > without.bytes ? without.bytes : behind_the_loop(&with);
+        if (strspn(with.text + begin, " \n") == with.bytes - begin) {
+            begin = with.bytes; /* white space asks for nothing */
+        }
+        h->prompt_bytes = with.bytes - begin;
+        h->prompt = copy_bytes(with.text + begin, h->prompt_bytes);
         h->knows_prompt = h->prompt != NULL;
     }
     jinja_output_fini(&without);
@@ -328,7 +345,8 @@ static void learn_habits(struct chat_template *c)
 static int find_given(struct chat_template *c, const char *given, struct err *err)
 {
     const char *text = builtin_text(given);
-    char source[CHAT_SOURCE_MAX];
+    char source[CHAT_SOURCE_MAX], names[NAMES_MAX] = "";
+    size_t n = 0;
 
     if (text != NULL) {
         (void)snprintf(source, sizeof source, "built-in %s", given);
@@ -337,10 +355,12 @@ static int find_given(struct chat_template *c, const char *given, struct err *er
     if (strstr(given, "{{") != NULL || strstr(given, "{%") != NULL) {
         return set_text(c, given, strlen(given), "given", err);
     }
-    return FAIL_PARAM(
-        err, ERR_BAD_SPEC, "chat_template",
-        "chat_template is neither Jinja text nor one of chatml, llama2, llama3, mistral, "
-        "gemma, phi, deepseek, zephyr, plain");
+    for (int i = 0; i < BUILTIN_COUNT; i++) {
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i == 0 ? "" : ", ",
+                              builtins[i].name);
+    }
+    return FAIL_PARAM(err, ERR_BAD_SPEC, "chat_template",
+                      "chat_template is neither Jinja text nor one of %s", names);
 }
 
 static int find(struct chat_template *c, const char *dir, const char *given, json_t **config,
