@@ -70,7 +70,11 @@ export class Checkpoints {
 
   item(checkpoint, isLast) {
     const { step } = checkpoint;
-    const model = encodeURIComponent(`${this.job.id}:${step}`);
+    const id = `${this.job.id}:${step}`;
+    const { model: base, lora_rank: rank, adapter } = this.job.resolved ?? this.job.request ?? {};
+    // An adapter goes on beside the model that it was trained for.
+    const isAdapter = Boolean(rank > 0 || adapter);
+    const start = new URLSearchParams(isAdapter ? { model: base, adapter: id } : { model: id });
     const marks = [
       checkpoint.best && h('span', { class: 'mark best', t: 'checkpoints.best' }),
       isLast &&
@@ -97,6 +101,12 @@ export class Checkpoints {
           { class: 'hint' },
           `${formatTime(checkpoint.created_at)} · ${formatBytes(checkpoint.bytes)}`,
         ),
+      ),
+      h(
+        'p',
+        { class: 'tools' },
+        h('a', { class: 'button', href: `#/talk?${new URLSearchParams({ model: id })}`, t: 'checkpoints.talk' }),
+        h('a', { class: 'button', href: `#/new?${start}`, t: 'checkpoints.train' }),
       ),
       h(
         'p',
@@ -137,18 +147,12 @@ export class Checkpoints {
       ),
       h(
         'p',
-        { class: 'tools' },
-        h('a', { class: 'button', href: `#/talk?model=${model}`, t: 'checkpoints.talk' }),
-        h('a', { class: 'button', href: `#/new?model=${model}`, t: 'checkpoints.train' }),
-      ),
-      h(
-        'p',
         { class: 'hint' },
-        h('span', { t: 'checkpoints.continue' }),
+        h('span', { t: isAdapter ? 'checkpoints.continue_adapter' : 'checkpoints.continue' }),
         ' ',
-        h('code', {}, `${this.job.id}:${step}`),
+        h('code', {}, id),
         ' ',
-        copyButton('copy.copy', () => `${this.job.id}:${step}`, 'copy.model_label'),
+        copyButton('copy.copy', () => id, 'copy.model_label'),
       ),
     );
     details

@@ -137,6 +137,7 @@ class JobPage {
       this.problem.hidden = true;
       this.job = job;
       this.curve.load(metrics, job.attempt);
+      job.eval_accuracy = this.curve.evalAccuracy.at(-1);
       this.checkpoints.load(checkpoints, job);
       this.events.load(events);
       this.samples.load(samples, job);

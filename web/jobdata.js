@@ -15,11 +15,15 @@ export function jobData() {
 
   function paint() {
     node.hidden = Object.keys(shown).length === 0;
+    // Validation examples held out of the training file have its report: it is shown once.
+    const { training, validation } = shown;
+    const same = JSON.stringify(training) === JSON.stringify(validation);
+    const sets = Object.entries(same ? { training } : shown);
     holder.replaceChildren(
-      ...Object.entries(shown).flatMap(([set, report]) => [
-        h('h3', { class: 'set', t: `set.${set}` }),
+      ...sets.flatMap(([set, report]) => [
+        sets.length > 1 && h('h3', { class: 'set', t: `set.${set}` }),
         ...reportBody(report),
-      ]),
+      ]).filter(Boolean),
     );
   }
 

@@ -9,7 +9,7 @@ import { previewPanel } from './preview.js';
 import { reportPanel } from './report.js';
 import { curlButton, requestKey } from './request.js';
 import { formatBytes, formatCount, t } from './strings.js';
-import { TUNING, tuningChoice } from './tuning.js';
+import { TUNING, adapterSelect, tuningChoice } from './tuning.js';
 
 const MAIN = [
   'name',
@@ -67,10 +67,10 @@ function modelSelect(models) {
 }
 
 class NewRun {
-  // like: the id of a job whose settings are taken; model: an id to start from.
-  constructor({ like, model }) {
+  // like: the id of a job whose settings are taken; model, adapter: ids to start from.
+  constructor({ like, model, adapter }) {
     this.like = like;
-    this.from = model;
+    this.from = { model, adapter };
     this.fields = {};
     this.suggested = {}; // what the form has filled in by itself
     this.key = requestKey();
@@ -113,10 +113,7 @@ class NewRun {
         }
       } else {
         this.applyPreset(PRESETS[0]);
-        if (this.from) {
-          this.fields.model.set(this.from);
-          this.modelChanged();
-        }
+        this.startFrom(this.from);
       }
       this.showTuning();
       this.changed();
@@ -144,7 +141,8 @@ class NewRun {
       return this.fields[name].node;
     };
     const training = make('training_file', select);
-    const model = make('model', modelSelect(models));
+    const whole = models.filter(({ adapter }) => !adapter);
+    const model = make('model', modelSelect(whole));
     const config = make('config');
     config.hidden = true;
     this.fields.model.input.addEventListener('change', () => {
@@ -152,7 +150,9 @@ class NewRun {
       this.changed();
     });
     if ('lora_rank' in schema) {
-      TUNING.filter((name) => name in schema).forEach((name) => make(name));
+      TUNING.filter((name) => name in schema).forEach((name) =>
+        make(name, name === 'adapter' ? adapterSelect(models) : undefined),
+      );
       this.tuning = tuningChoice(this.fields, (kind) => {
         this.suggest({ learning_rate: RATE[kind] });
         this.changed();
@@ -226,6 +226,17 @@ class NewRun {
       this.key = requestKey();
       this.changed();
     });
+  }
+
+  startFrom({ model, adapter }) {
+    if (model) {
+      this.fields.model.set(model);
+      this.fields.adapter?.set(adapter);
+      this.modelChanged();
+      if (adapter) {
+        this.suggest({ learning_rate: RATE.lora });
+      }
+    }
   }
 
   applyPreset(preset) {

@@ -9,6 +9,7 @@ import {
   formatDuration,
   formatInteger,
   formatLoss,
+  formatShare,
   has,
   t,
 } from './strings.js';
@@ -86,6 +87,7 @@ export function errorBlock() {
 const TILES = [
   ['job.loss', (job) => formatLoss(job.loss)],
   ['job.eval_loss', (job) => formatLoss(job.eval_loss)],
+  ['job.accuracy', (job) => formatShare(job.eval_accuracy)],
   [
     'job.step',
     (job) =>
@@ -105,6 +107,9 @@ const TILES = [
   ['job.memory', (job) => formatBytes(job.memory_bytes)],
 ];
 
+const ACCURACY = TILES.findIndex(([key]) => key === 'job.accuracy');
+const ETA = TILES.findIndex(([key]) => key === 'job.eta');
+
 export function tiles() {
   const values = TILES.map(() => h('dd'));
   const heads = TILES.map(([key]) => h('dt', { t: key }));
@@ -116,7 +121,8 @@ export function tiles() {
     ),
     show(job) {
       TILES.forEach(([, text], i) => setText(values[i], text(job)));
-      setString(heads[4], ENDED.includes(job.state) ? 'job.took' : 'job.eta');
+      heads[ACCURACY].parentNode.hidden = !(job.eval_accuracy >= 0);
+      setString(heads[ETA], ENDED.includes(job.state) ? 'job.took' : 'job.eta');
     },
   };
 }

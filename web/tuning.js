@@ -1,8 +1,21 @@
 // tuning.js - what of a model is trained: all of its weights, or low-rank adapters beside them (LoRA).
 import { h, newId } from './dom.js';
 
-export const TUNING = ['lora_rank', 'lora_alpha', 'lora_targets'];
+export const TUNING = ['adapter', 'lora_rank', 'lora_alpha', 'lora_targets'];
+const NEW = TUNING.slice(1); // of a new adapter; one that is there has its own
 const RANK = 16;
+
+// A select of the adapters among models, to go on from.
+export function adapterSelect(models) {
+  return h(
+    'select',
+    { id: newId('adapter') },
+    h('option', { value: '', t: 'tuning.new_adapter' }),
+    models
+      .filter(({ adapter }) => adapter)
+      .map(({ id }) => h('option', { value: id }, id)),
+  );
+}
 
 // `fields` are those of TUNING, by name; they count only while LoRA is chosen. onChange('full' or 'lora') hears of
 // a choice.
@@ -38,15 +51,34 @@ export function tuningChoice(fields, onChange) {
     details,
   );
 
+  const hasAdapter = () => Boolean(fields.adapter?.input.value);
+
   function paint() {
     details.hidden = !lora.input.checked;
+    NEW.forEach((field) => {
+      if (fields[field]) {
+        fields[field].node.hidden = hasAdapter();
+      }
+    });
   }
+
+  function fillIn() {
+    if (hasAdapter()) {
+      NEW.forEach((field) => fields[field]?.set(''));
+    } else if (!fields.lora_rank.input.value) {
+      fields.lora_rank.set(RANK);
+    }
+  }
+
+  fields.adapter?.input.addEventListener('change', () => {
+    fillIn();
+    paint();
+    onChange('lora');
+  });
 
   function choose() {
     if (lora.input.checked) {
-      if (!fields.lora_rank.input.value) {
-        fields.lora_rank.set(RANK);
-      }
+      fillIn();
     } else {
       TUNING.forEach((field) => fields[field]?.set(''));
     }
@@ -62,7 +94,7 @@ export function tuningChoice(fields, onChange) {
         TUNING.forEach((field) => fields[field]?.set(''));
       }
       node.hidden = !hasModel;
-      const chosen = Boolean(fields.lora_rank.input.value);
+      const chosen = Boolean(fields.lora_rank.input.value) || hasAdapter();
       lora.input.checked = chosen;
       full.input.checked = !chosen;
       paint();

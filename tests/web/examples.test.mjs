@@ -245,6 +245,21 @@ test('a model is trained whole or by adapters; a new model has no such choice', 
     async () => (await page.locator('.turn .written').nth(1).textContent()).length > 0,
     'an answer',
   );
+  // To train on is to go on with the adapter beside the same model.
+  await page.goto(`${honed.url}/#/jobs/${id}`);
+  await page.getByRole('link', { name: 'Train on from here' }).first().click();
+  await until(
+    async () => (await page.locator('[name=adapter]').inputValue()).startsWith(`${id}:`),
+    'the adapter is chosen',
+  );
+  assert.equal(await page.locator('[name=model]').inputValue(), 'm:chats');
+  assert.equal(await page.getByLabel('LoRA').isChecked(), true);
+  assert.equal(await page.locator('[name=lora_rank]').isVisible(), false);
+  const [reply] = await Promise.all([
+    page.waitForResponse((response) => response.url().endsWith('/v1/plan')),
+    choose(page, file),
+  ]);
+  assert.equal(reply.status(), 200, await reply.text());
   await page.goto(`${honed.url}/#/new?like=${id}`);
   await until(async () => await page.getByLabel('LoRA').isChecked(), 'the same choice again');
   await page.getByLabel('Start from').selectOption('preset llama-tiny');
