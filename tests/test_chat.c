@@ -1,5 +1,6 @@
 /* test_chat.c - conversations as text: what is data, what is trained, with built-in and other templates. */
 #include <jansson.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -583,6 +584,62 @@ static void what_is_wrong_with_a_template_is_said_when_it_is_opened(void)
     tokenizer_close(t);
 }
 
+enum { THREADS = 4, TIMES = 200 };
+
+static void *render_often(void *shared)
+{
+    static const char want[] =
+        "<|im_start|>user\n(Hi)<|im_end|>\n<|im_start|>assistant\n{(Hello)<|im_end|>}\n";
+    const struct chat_template *c = shared;
+    int wrong = 0;
+
+    for (int i = 0; i < TIMES; i++) {
+        char *got = render_with(c, HELLO, NULL, false);
+        wrong += strcmp(got, want) != 0;
+        free(got);
+    }
+    return wrong == 0 ? shared : NULL;
+}
+
+static void threads_share_a_template(void)
+{
+    struct chat_template *c = open_template("chatml");
+    pthread_t threads[THREADS];
+
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, render_often, c) == 0, "no thread");
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *result = NULL;
+        CHECK(pthread_join(threads[i], &result) == 0, "not joined");
+        EXPECT(result == c);
+    }
+    chat_template_close(c);
+}
+
+static void a_message_may_be_megabytes_long(void)
+{
+    const size_t bytes = (size_t)5 << 20;
+    struct chat_template *c = open_template("chatml");
+    char *text = malloc(bytes + 1);
+    struct rendered r;
+    struct err err = {0};
+
+    CHECK(text != NULL, "no memory");
+    memset(text, 'x', bytes);
+    text[bytes] = '\0';
+    json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", text, "role",
+                                 "assistant", "content", text);
+    EXPECT(chat_template_render(c, messages, NULL, false, &r, &err) == 0);
+    EXPECT(r.plain_count == 2 && r.plain[0].end - r.plain[0].begin == bytes);
+    EXPECT(r.trained_count == 1 &&
+           r.trained[0].end - r.trained[0].begin == bytes + strlen("<|im_end|>"));
+    rendered_fini(&r);
+    json_decref(messages);
+    free(text);
+    chat_template_close(c);
+}
+
 int main(void)
 {
     scratch_make();
@@ -612,6 +669,8 @@ int main(void)
     RUN(a_folders_template_is_found_where_it_may_be);
     RUN(a_list_of_templates_has_one_for_tools);
     RUN(what_is_wrong_with_a_template_is_said_when_it_is_opened);
+    RUN(threads_share_a_template);
+    RUN(a_message_may_be_megabytes_long);
     tokenizer_close(tokens);
     scratch_remove();
     return tap_done();
