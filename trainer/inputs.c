@@ -10,6 +10,7 @@
 #include "trainer/base/json.h"
 #include "trainer/ckpt/folder.h"
 #include "trainer/data/recipe.h"
+#include "trainer/data/texts.h"
 #include "trainer/lora.h"
 #include "trainer/trained.h"
 
@@ -184,15 +185,39 @@ static void report_bytes(void *context, uint64_t done, uint64_t total)
     events_progress(r->events, r->stage, (int64_t)done, (int64_t)total, "bytes");
 }
 
-/* The folder of the tokenizer that this run uses; a learned one is made when it is not there yet. */
-static int find_tokenizer(char dir[IO_PATH_MAX], const struct job_folder *job,
-                          struct events *events, struct err *err)
+/* Learn a tokenizer from the training file: from what its examples say, where it holds such. */
+static int learn_tokenizer(struct tokenizer **out, const struct job_folder *job,
+                           struct events *events, struct err *err)
 {
     struct reporting report = {events, STAGE_TOKENIZING};
     const struct bpe_options options = {.name = job->spec.training_file,
                                         .vocab_size = job->spec.tokenizer_vocab_size,
                                         .progress = report_bytes,
                                         .context = &report};
+    const struct example_options examples = {.path = job->plan.training,
+                                             .name = job->spec.training_file,
+                                             .blame = ERR_BAD_TRAINING_FILE,
+                                             .policy = job->spec.on_problem};
+    char texts[IO_PATH_MAX];
+    struct sniffed is;
+
+    TRY(data_sniff(&is, examples.path, examples.name, examples.blame, err));
+    if (is.format == FORMAT_TEXT) {
+        return bpe_train(out, examples.path, &options, err);
+    }
+    TRY(io_join(texts, sizeof texts, job->dir, "tokenizer.txt", err));
+    int rc = texts_write(texts, &examples, err);
+    if (rc == 0) {
+        rc = bpe_train(out, texts, &options, err);
+    }
+    (void)unlink(texts);
+    return rc;
+}
+
+/* The folder of the tokenizer that this run uses; a learned one is made when it is not there yet. */
+static int find_tokenizer(char dir[IO_PATH_MAX], const struct job_folder *job,
+                          struct events *events, struct err *err)
+{
     struct tokenizer *learned = NULL;
     char file[IO_PATH_MAX];
 
@@ -207,7 +232,7 @@ static int find_tokenizer(char dir[IO_PATH_MAX], const struct job_folder *job,
         return 0;
     }
     TRY(io_make_dir(dir, err));
-    TRY(bpe_train(&learned, job->plan.training, &options, err));
+    TRY(learn_tokenizer(&learned, job, events, err));
     const int rc = tokenizer_save(learned, dir, err);
     tokenizer_close(learned);
     return rc;

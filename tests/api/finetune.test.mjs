@@ -264,6 +264,26 @@ test('whole chats are held out, and their loss counts trained tokens', async () 
   );
 });
 
+test('a new tokenizer learns from what examples say, not from their JSON', async () => {
+  const words = ['"', '{', '}', '[', ']', 'messages', 'role', 'content', 'assistant'];
+  const many = [...chats.split('\n'), ...chats.split('\n')].join('\n');
+  const file = await honed.upload('many.jsonl', many);
+  const { tokenizer, ...rest } = request({ training_file: file.id, max_steps: 1 });
+  const job = await ended(
+    (await honed.call('POST', '/v1/jobs', { ...rest, tokenizer_vocab_size: 300 })).id,
+  );
+  assert.equal(job.state, 'succeeded', JSON.stringify(job.error));
+  const answer = await fetch(`${honed.url}/v1/jobs/${job.id}/checkpoints/latest/tokenizer.json`, {
+    headers: { Authorization: `Bearer ${honed.token}` },
+  });
+  const { model } = await answer.json();
+  const learnedWords = Object.keys(model.vocab).filter((word) => word.length > 1);
+  assert.ok(learnedWords.length > 20);
+  for (const word of words) {
+    assert.ok(!learnedWords.some((w) => w.includes(word)), word);
+  }
+});
+
 test('a file of its own validates; hone preview marks what is trained', async () => {
   const file = await honed.upload('held.jsonl', chatLines(PAIRS.slice(0, 3)));
   const body = request({ validation_file: file.id, max_steps: 1 });
