@@ -207,6 +207,27 @@ export class Field {
   }
 }
 
+// Prompts: one a line, or the whole object where it says more than that.
+export class PromptsField extends Field {
+  value() {
+    const text = this.input.value.trim();
+    if (text === '' || text.startsWith('{')) {
+      return super.value();
+    }
+    const prompts = text.split('\n').map((line) => line.trim());
+    return { prompts: prompts.filter(Boolean) };
+  }
+
+  set(value) {
+    const { prompts, ...more } = value || {};
+    const isPlain =
+      Array.isArray(prompts) &&
+      Object.keys(more).length === 0 &&
+      prompts.every((one) => typeof one === 'string' && one.trim() === one && !/^\{|\n/.test(one));
+    super.set(isPlain ? prompts.join('\n') : value);
+  }
+}
+
 function parseObject(text) {
   let value = null;
   try {

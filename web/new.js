@@ -1,7 +1,7 @@
 // new.js - the form for a new run: data, a model, a few settings; the rest under Advanced.
 import { get, getAll, post } from './api.js';
 import { h, newId, setText } from './dom.js';
-import { Field, GROUPS, fetchSchema } from './fields.js';
+import { Field, GROUPS, PromptsField, fetchSchema } from './fields.js';
 import { dropZone, fetchFiles, fileSelect } from './filepicker.js';
 import { planPanel } from './plan.js';
 import { PRESETS } from './presets.js';
@@ -35,8 +35,10 @@ const PREVIEWED = [
 const PRESET = 'preset ';
 const CUSTOM = 'custom';
 // What suits a model that has learned already.
-const TUNED = { n_epochs: 3, max_steps: '', sequence_length: '', global_batch_size: 8 };
+const TUNED = { max_steps: '', n_epochs: 3, sequence_length: '', global_batch_size: 8 };
 const RATE = { full: 5e-5, lora: 2e-4 };
+// How long to train is said once.
+const RIVAL = { max_steps: 'n_epochs', n_epochs: 'max_steps' };
 
 function modelLabel(model) {
   const facts = [
@@ -137,7 +139,8 @@ class NewRun {
       this.changed();
     });
     const make = (name, input) => {
-      this.fields[name] = new Field(name, schema[name] ?? {}, input);
+      const kind = name === 'sample_prompts' ? PromptsField : Field;
+      this.fields[name] = new kind(name, schema[name] ?? {}, input);
       return this.fields[name].node;
     };
     const training = make('training_file', select);
@@ -222,7 +225,10 @@ class NewRun {
       event.preventDefault();
       this.send();
     });
-    this.form.addEventListener('input', () => {
+    this.form.addEventListener('input', ({ target }) => {
+      if (RIVAL[target.name] && target.value !== '') {
+        this.fields[RIVAL[target.name]]?.set('');
+      }
       this.key = requestKey();
       this.changed();
     });
@@ -248,7 +254,8 @@ class NewRun {
   suggest(values) {
     for (const [name, value] of Object.entries(values)) {
       const field = this.fields[name];
-      if (field && ['', this.suggested[name] ?? ''].includes(field.input.value)) {
+      const rival = value !== '' && this.fields[RIVAL[name]]?.input.value;
+      if (field && !rival && ['', this.suggested[name] ?? ''].includes(field.input.value)) {
         field.set(value);
         this.suggested[name] = String(value);
       }

@@ -82,10 +82,12 @@ export class Turn {
     this.problem.hidden = !error;
     if (error) {
       const key = `error.${error.code}`;
-      setText(
-        this.problem,
-        has(key) && error.status > 0 ? `${t(key)} ${error.message}` : error.message,
-      );
+      const sentences = [
+        has(key) && error.status > 0 && t(key),
+        error.message,
+        error.param === 'messages' && t('talk.maybe_long'),
+      ];
+      setText(this.problem, sentences.filter(Boolean).join(' '));
     }
   }
 }

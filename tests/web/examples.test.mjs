@@ -211,6 +211,16 @@ test('a model is trained whole or by adapters; a new model has no such choice', 
   assert.equal(await page.locator('.tuning').isVisible(), false);
   await page.getByLabel('Start from').selectOption('m:chats');
   assert.equal(await page.getByLabel('All weights').isChecked(), true);
+  const length = async () => [
+    await page.getByLabel('Epochs').inputValue(),
+    await page.getByLabel('Steps', { exact: true }).inputValue(),
+  ];
+  assert.deepEqual(await length(), ['3', '']);
+  await page.getByLabel('Steps', { exact: true }).fill('40');
+  assert.deepEqual(await length(), ['', '40']);
+  await page.getByLabel('Start from').selectOption('preset llama-tiny');
+  await page.getByLabel('Start from').selectOption('m:chats');
+  assert.deepEqual(await length(), ['', '40'], 'what was written stays');
   assert.equal(await page.locator('[name=lora_rank]').isVisible(), false);
   const [plan] = await Promise.all([
     page.waitForRequest((request) => request.postData()?.includes('"lora_rank":16')),
@@ -294,6 +304,17 @@ test(
       'its end',
       40,
     );
+    // Asked as lines, the request is the same.
+    await page.goto(`${honed.url}/#/new?like=${job.id}`);
+    const prompts = page.locator('[name=sample_prompts]');
+    await until(async () => /"max_tokens": 6/.test(await prompts.inputValue()), 'the prompts');
+    await page.getByText('Advanced').click();
+    const [asked] = await Promise.all([
+      page.waitForRequest((request) => /plan$/.test(request.url()) && /Twice/.test(request.postData())),
+      prompts.fill('Once upon\n\n Twice upon '),
+    ]);
+    assert.deepEqual(asked.postDataJSON().sample_prompts, { prompts: ['Once upon', 'Twice upon'] });
+    await page.goto(`${honed.url}/#/jobs/${job.id}`);
     for (const round of ['live', 'after a reload']) {
       const { eval: judged } = await honed.call('GET', `/v1/jobs/${job.id}/metrics`);
       const accuracy = page.locator('.readout div', { hasText: 'Accuracy' }).locator('dd');
