@@ -126,6 +126,8 @@ static const struct shape_case cases[] = {
      "{\"messages\":[" U("u") "],\"chosen\":[" A("good") "],\"rejected\":[" A("bad") "]}"},
     {"{\"chosen\":[" U("u") "," A("same") "," U("v") "," A("good") "],\"rejected\":[" U("u") "," A("same") "," U("v") "," A("bad") "]}", "preference",
      "{\"messages\":[" U("u") "," A("same") "," U("v") "],\"chosen\":[" A("good") "],\"rejected\":[" A("bad") "]}"},
+    {"{\"chosen\":[" U("u") "," A("x") "],\"rejected\":[" U("u") "," A("x") "," U("v") "," A("bad") "]}", "preference",
+     "{\"messages\":[" U("u") "],\"chosen\":[" A("x") "],\"rejected\":[" A("x") "," U("v") "," A("bad") "]}"},
     {"{\"conversations\":[{\"from\":\"human\",\"value\":\"u\"}],\"chosen\":{\"from\":\"gpt\",\"value\":\"good\"},\"rejected\":{\"from\":\"gpt\",\"value\":\"bad\"}}",
      "preference", "{\"messages\":[" U("u") "],\"chosen\":[" A("good") "],\"rejected\":[" A("bad") "]}"},
     {"{\"instruction\":\"i\",\"input\":\"x\",\"chosen\":\"good\",\"rejected\":\"bad\"}", "preference",

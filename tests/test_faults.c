@@ -34,6 +34,7 @@ static const struct fault faults[] = {
     {"{\"text\": \"a\", \"x\": 01}",                "broken_json",     "column 20"},
     {"{\"text\" \"a\"}",                            "broken_json",     "column 9: a colon must stand here"},
     {"{\"text\": \"a\" \"b\": 1}",                  "broken_json",     "column 14: a comma or a closing bracket"},
+    {"{\"text\": \"a\" \"a key with \\\"quotes\\\" and \\\\\": 1}", "broken_json", "column 14: a comma or a closing bracket"},
     {"{\"text\": }",                                "broken_json",     "column 10: a value must stand here"},
     {"{\"text\": \"a\", b: 1}",                     "broken_json",     "column 15: a key in double quotes must stand here"},
     {"{\"text\": \"\\x41\"}",                       "broken_json",     "column 11: a backslash"},
@@ -548,6 +549,15 @@ static void values_and_nesting_are_bounded(void)
     free(text);
 }
 
+static void bytes_are_counted_from_the_beginning_of_the_line(void)
+{
+    struct err err;
+    json_t *report = report_of_text("[{\"text\":\"\xE5\x8D\x83\"},{\"text\":\"\xFF\"}]\n", &err);
+
+    EXPECT(strcmp(word_of(reason_of(report, "not_utf8"), "where"), "element 2, byte 26") == 0);
+    json_decref(report);
+}
+
 static void a_nul_byte_is_named(void)
 {
     struct err err;
@@ -585,6 +595,7 @@ int main(void)
     RUN(counts_add_up_and_first_lines_are_five);
     RUN(long_rows_are_read_and_longer_ones_are_not);
     RUN(values_and_nesting_are_bounded);
+    RUN(bytes_are_counted_from_the_beginning_of_the_line);
     RUN(a_nul_byte_is_named);
     RUN(every_reason_has_a_default_that_it_allows);
     scratch_remove();
