@@ -264,6 +264,27 @@ test('whole chats are held out, and their loss counts trained tokens', async () 
   );
 });
 
+test('epochs end with their last chat, however it fills a batch; progress reaches its end', async () => {
+  for (const [packing, epochs, most] of [['padded', 1, 8], ['padded', 2.5, 20], ['packed', 1, 7]]) {
+    const body = request({ packing, n_epochs: epochs, global_batch_size: 3, validation_fraction: 0 });
+    const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+    assert.equal(job.state, 'succeeded');
+    const [data] = await eventsOf(job.id, 'data');
+    const rows = data.samples * epochs, steps = Math.ceil(rows / 3);
+    assert.ok(packing === 'padded' ? rows === most : rows >= 5 && rows <= most, `${rows} rows`);
+    assert.deepEqual([job.step, job.total_steps], [steps, steps], packing);
+    const metrics = await eventsOf(job.id, 'metrics');
+    assert.equal(metrics.length, steps);
+    if (epochs === 1) {
+      assert.equal(metrics.at(-1).tokens, data.trained_tokens, packing);
+    }
+    const progress = await eventsOf(job.id, 'progress');
+    for (const { done, total } of progress.slice(-1)) {
+      assert.equal(done, total);
+    }
+  }
+});
+
 test('a new tokenizer learns from what examples say, not from their JSON', async () => {
   const words = ['"', '{', '}', '[', ']', 'messages', 'role', 'content', 'assistant'];
   const many = [...chats.split('\n'), ...chats.split('\n')].join('\n');
