@@ -251,10 +251,7 @@ test('a model is trained whole or by adapters; a new model has no such choice', 
   await page.locator('[name=max_tokens]').fill('8');
   await page.getByLabel('Message').fill('question 1');
   await page.keyboard.press('Enter');
-  await until(
-    async () => (await page.locator('.turn .written').nth(1).textContent()).length > 0,
-    'an answer',
-  );
+  await page.locator('.turn:last-child .turn-note').getByText(/\d tokens/).waitFor();
   // To train on is to go on with the adapter beside the same model.
   await page.goto(`${honed.url}/#/jobs/${id}`);
   await page.getByRole('link', { name: 'Train on from here' }).first().click();
