@@ -216,6 +216,30 @@ static void embedding_takes_rows_and_adds_them_back(void)
     kernels_cpu_threads(1);
 }
 
+/* What is not trained has no gradient; the others are as they would be beside it. */
+static void gradients_may_be_absent(void)
+{
+    const struct tensor none = tensor_none();
+    struct norm_case a = norm_case(17, 1030, DTYPE_REAL, true);
+    const struct tensor stats[2] = {a.mean, a.rstd}, dx = copy_of(a.dx), db = copy_of(a.db);
+    const struct tensor ids = some_ids(17, 11), pos = take(DTYPE_I32, 17, 1);
+    const struct tensor dp = take_random(DTYPE_REAL, 6, 1030, 1), same_dp = copy_of(dp);
+    const struct tensor dw = take_random(DTYPE_REAL, 11, 1030, 1);
+
+    run_layernorm(&a);
+    k->layernorm_backward(&a.q, dx, none, db, a.dy, a.x, a.w, stats);
+    EXPECT(same_bytes(dx, a.dx) && same_bytes(db, a.db));
+    k->layernorm_backward(&a.q, dx, none, none, a.dy, a.x, a.w, stats);
+    EXPECT(same_bytes(dx, a.dx));
+    run_rmsnorm(&a);
+    k->rmsnorm_backward(&a.q, dx, none, a.dy, a.x, a.w, a.rstd);
+    EXPECT(same_bytes(dx, a.dx));
+    k->embedding_backward(NULL, dw, dp, a.dy, ids, 4, pos);
+    k->embedding_backward(NULL, none, same_dp, a.dy, ids, 4, pos);
+    EXPECT(same_bytes(dp, same_dp));
+    free_all();
+}
+
 static void bias_is_added_to_rows_and_summed_over_them(void)
 {
     for (int i = 0; i < CASES; i++) {
@@ -343,6 +367,7 @@ static void run_tests(const struct kernels *table)
     RUN(rmsnorm_follows_its_formula);
     RUN(norms_do_not_depend_on_threads);
     RUN(embedding_takes_rows_and_adds_them_back);
+    RUN(gradients_may_be_absent);
     RUN(bias_is_added_to_rows_and_summed_over_them);
     RUN(rope_turns_pairs_both_ways);
 #ifdef HONE_DOUBLE

@@ -23,7 +23,8 @@ struct job {
     struct dims dims;
 };
 
-static void job_make(struct job *j, const char *more)
+/* rank: of adapters on all layers; 0: the whole model is trained. */
+static void job_make_adapted(struct job *j, const char *more, int64_t rank)
 {
     char text[1024];
     struct err err = {0};
@@ -37,8 +38,20 @@ static void job_make(struct job *j, const char *more)
     CHECK(spec_parse(&j->spec, request, &err) == 0, "%s", err.text);
     json_decref(request);
     CHECK(plan_config_arch(&j->arch, &j->spec, 0, &err) == 0, "%s", err.text);
+    if (rank > 0) {
+        j->arch.lora =
+            (struct lora_choice){.r = rank,
+                                 .alpha = 16,
+                                 .dropout = 0.1,
+                                 .targets = (1U << LORA_TARGETS) - 1U - (1U << LORA_QKV)};
+    }
     CHECK(plan_make(&j->plan, &j->arch, &j->spec, 2, &err) == 0, "%s", err.text);
     j->dims = dims_make(&j->arch, &j->spec, 4, 256, 2);
+}
+
+static void job_make(struct job *j, const char *more)
+{
+    job_make_adapted(j, more, 0);
 }
 
 /* Peak resident bytes of this process. */
@@ -94,6 +107,7 @@ static int measure(const struct job *j, const char *what)
     CHECK(layout_bytes(&e.layout) == j->plan.arenas, "%zu bound, %zu planned",
           layout_bytes(&e.layout), j->plan.arenas);
     model_init(e.model, e.k, &e.q, 1);
+    model_init_adapters(e.model, e.k, &e.q, 1);
     run_steps(j, &e, 10);
     const double ratio = (double)peak_resident() / (double)j->plan.total;
     printf("# %s: %.1f MB resident, %.1f MB planned (%.1f MB of it constants): %.3f\n", what,
@@ -103,12 +117,12 @@ static int measure(const struct job *j, const char *what)
     return ratio >= 0.9 && ratio <= 1.0 ? 0 : 1;
 }
 
-static void expect_plan_holds(const char *more)
+static void expect_plan_holds(const char *more, int64_t rank)
 {
     struct job j;
     int status = -1;
 
-    job_make(&j, more);
+    job_make_adapted(&j, more, rank);
     (void)fflush(stdout);
     const pid_t pid = fork();
     CHECK(pid >= 0, "fork");
@@ -138,9 +152,12 @@ static void the_system_agrees_with_the_plan(void)
         printf("# skipped: sanitizers have memory of their own\n");
         return;
     }
-    expect_plan_holds("");
-    expect_plan_holds(",\"precision\":\"bf16\"");
-    expect_plan_holds(",\"recompute\":\"full\"");
+    expect_plan_holds("", 0);
+    expect_plan_holds(",\"precision\":\"bf16\"", 0);
+    expect_plan_holds(",\"recompute\":\"full\"", 0);
+    expect_plan_holds("", 8);
+    expect_plan_holds(",\"recompute\":\"full\"", 8);
+    expect_plan_holds(",\"freeze\":\"model.embed_tokens,model.layers.0,model.layers.1\"", 0);
 }
 
 static void more_threads_layers_and_rows_need_more(void)
