@@ -17,6 +17,7 @@ struct lookup {
     const struct identity *who;
     const char *id; /* of a file or a job   */
     int64_t step;   /* -1: the newest       */
+    bool best;      /* the one that is marked so */
     char dir[128];  /* out: of a checkpoint */
 };
 
@@ -40,20 +41,23 @@ static int own_checkpoint(sqlite3 *db, void *argument, struct err *err)
 
     TRY(job_find(db, l->id, l->who, &job, err));
     const int64_t step = l->step < 0 ? job.checkpoint : l->step;
-    TRY(db_query(&q, db, err, "SELECT dir FROM checkpoints WHERE job_seq=? AND step=?", "ii",
-                 job.seq, step));
+    TRY(db_query(&q, db, err,
+                 "SELECT dir FROM checkpoints WHERE job_seq=?1 AND CASE ?2 WHEN 1 THEN best=1"
+                 " ELSE step=?3 END",
+                 "iii", job.seq, (int64_t)l->best, step));
     int rc = db_next(q, &row, err);
     if (rc == 0 && !row) {
-        rc = l->step < 0 ? FAIL(err, ERR_NOT_FOUND, "the job %s has no checkpoint", job.id)
-                         : FAIL(err, ERR_NOT_FOUND, "the job %s has no checkpoint of step %lld",
-                                job.id, (long long)step);
+        rc = l->best ? FAIL(err, ERR_NOT_FOUND, "no checkpoint of %s is marked as the best", job.id)
+             : l->step < 0 ? FAIL(err, ERR_NOT_FOUND, "the job %s has no checkpoint", job.id)
+                           : FAIL(err, ERR_NOT_FOUND, "the job %s has no checkpoint of step %lld",
+                                  job.id, (long long)step);
     }
     (void)snprintf(l->dir, sizeof l->dir, "%s", rc == 0 ? db_text(q, 0) : "");
     sqlite3_finalize(q);
     return rc;
 }
 
-/* "JOB" or "JOB:STEP" into the folder of a checkpoint. */
+/* "JOB", "JOB:STEP", "JOB:latest" or "JOB:best" into the folder of a checkpoint. */
 static int find_checkpoint(const struct app *app, const struct identity *who, const char *text,
                            char path[ROOT_PATH], struct err *err)
 {
@@ -62,9 +66,10 @@ static int find_checkpoint(const struct app *app, const struct identity *who, co
     struct lookup l = {.who = who, .id = id, .step = -1};
 
     (void)snprintf(id, sizeof id, "%.*s", (int)(size < sizeof id ? size : sizeof id - 1), text);
-    if (text[size] == ':' && strcmp(text + size, ":latest") != 0 &&
+    l.best = strcmp(text + size, ":best") == 0;
+    if (text[size] == ':' && !l.best && strcmp(text + size, ":latest") != 0 &&
         !text_number(text + size + 1, INT64_MAX, &l.step)) {
-        return FAIL(err, ERR_NOT_FOUND, "\"%.100s\" is not JOB or JOB:STEP", text);
+        return FAIL(err, ERR_NOT_FOUND, "\"%.100s\" is not JOB, JOB:STEP or JOB:best", text);
     }
     TRY(store_read(app->store, own_checkpoint, &l, err));
     (void)snprintf(path, ROOT_PATH, "%s/jobs/%s/%s", app->settings->data, id, l.dir);

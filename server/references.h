@@ -19,7 +19,7 @@
 int references_find(const struct app *app, const struct identity *who, const struct spec *spec,
                     json_t **out, struct err *err);
 
-/* The folder of a model that is to answer: root:path, JOB or JOB:STEP. Errors: NOT_FOUND (param model). */
+/* The folder of a model that is to answer: root:path, JOB, JOB:STEP or JOB:best. Errors: NOT_FOUND (param model). */
 int references_model(const struct app *app, const struct identity *who, const char *name,
                      char path[ROOT_PATH], struct err *err);
 

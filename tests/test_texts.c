@@ -76,6 +76,29 @@ static void a_text_does_not_depend_on_what_else_runs(void)
     free(h);
 }
 
+static void nor_in_bf16(void)
+{
+    struct heard lone, among, others[3];
+    struct err err = {0};
+
+    for (int i = 0; i < 2; i++) {
+        const struct texts_options o = {.threads = 1 + i,
+                                        .type = DTYPE_BF16,
+                                        .slots = i == 0 ? 1 : 4,
+                                        .piece = i == 0 ? 64 : 3,
+                                        .isa = ""};
+        struct texts *x = NULL;
+        CHECK(texts_open(&x, folder, &o, &err) == 0, "%s", err.text);
+        for (int k = 0; k < 3 && i == 1; k++) {
+            EXPECT(heard_ask(&others[k], x, other, texts_prompt, 2 + k, &err) == 0);
+        }
+        EXPECT(heard_ask(i == 0 ? &lone : &among, x, asked, texts_prompt, 9, &err) == 0);
+        run_all(x);
+        texts_close(x);
+    }
+    EXPECT(lone.count[0] == 40 && same_heard(&lone, &among));
+}
+
 static void an_adapter_changes_a_text_as_little_by_what_else_runs(void)
 {
     char base[256], adapter[256];
@@ -454,6 +477,7 @@ int main(void)
     texts_folder(folder, case_name);
     RUN(probabilities_are_those_of_a_whole_forward_pass);
     RUN(a_text_does_not_depend_on_what_else_runs);
+    RUN(nor_in_bf16);
     RUN(an_adapter_changes_a_text_as_little_by_what_else_runs);
     RUN(a_request_joins_while_others_go_on);
     RUN(many_choices_of_one_request_let_others_pass);

@@ -410,6 +410,7 @@ test('models leave when a job needs the machine', async () => {
     global_batch_size: 8,
     max_steps: 100000,
     save_interval: 5,
+    eval_interval: 5,
   });
   const state = async () => (await honed.call('GET', `/v1/jobs/${job.id}`)).state;
   await until('the job runs', async () => (await state()) === 'running');
@@ -434,6 +435,12 @@ test('models leave when a job needs the machine', async () => {
   const { data } = await honed.call('GET', `/v1/jobs/${job.id}/checkpoints`);
   const answer = await client.completions.create({ ...base, model: data.at(-1).id });
   assert.equal(answer.model, data.at(-1).id);
+  assert.equal(
+    (await client.completions.create({ ...base, model: `${job.id}:best` })).model,
+    `${job.id}:best`,
+  );
+  await refused(client.completions.create({ ...base, model: `${job.id}:worst` }), 404, 'model');
+  await refused(client.completions.create({ ...base, model: `${job.id}:999999999` }), 404, 'model');
   const { token } = await honed.call('POST', '/v1/users', { name: 'mallory', role: 'member' });
   const mallory = new OpenAI({ apiKey: token, baseURL: `${honed.url}/v1`, maxRetries: 0 });
   await refused(mallory.completions.create({ ...base, model: job.id }), 404, 'model');
