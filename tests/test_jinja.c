@@ -370,7 +370,7 @@ static void one_template_renders_the_same_again(void)
     EXPECT(!jinja_has_generation(t));
     EXPECT(jinja_render(t, v, 1, &limits, &a, &err) == 0 &&
            jinja_render(t, v, 1, &limits, &b, &err) == 0);
-    EXPECT(a.bytes == b.bytes && strcmp(a.text, b.text) == 0);
+    EXPECT(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
     jinja_output_fini(&a);
     jinja_output_fini(&b);
     jinja_free(t);
