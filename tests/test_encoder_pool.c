@@ -45,7 +45,7 @@ static size_t make_text(char *text, uint32_t seed)
     while (n < TEXT_BYTES) {
         const char *part = parts[next_random(&state) % (sizeof parts / sizeof parts[0])];
         const size_t bytes = strlen(part);
-        memcpy(text + n, part, bytes);
+        memcpy(text + n, part, bytes + 1);
         n += bytes;
     }
     return n;
