@@ -80,6 +80,9 @@ static inline void export_all_cases(enum export_precision precision, double limi
     export_case("lora_all_linear_r3", precision, limit);
     export_case("lora_gpt2_conv1d", precision, limit);
     export_case("lora_rslora_qwen2", precision, limit);
+    export_case("lora_also_tied", precision, limit);
+    export_case("lora_also_untied", precision, limit);
+    export_case("lora_also_gpt2", precision, limit);
 }
 
 #endif

@@ -102,6 +102,40 @@ static void layers_are_chosen_by_name(void)
                    "lm_head");
 }
 
+enum {
+    EMBED = 1 << PARAM_EMBED,
+    HEAD = 1 << PARAM_HEAD,
+    LAST_NORM = 1 << PARAM_NORM_W,
+    NORMS = 1 << PARAM_NORM1_W | 1 << PARAM_NORM2_W | LAST_NORM
+};
+
+static void modules_trained_whole_are_chosen_by_name(void)
+{
+    struct arch llama = arch_of(llama_config);
+    const struct arch gpt2 = arch_of(gpt2_config);
+
+    EXPECT(chosen(&llama, ",\"lora_rank\":4").also == 0);
+    EXPECT(chosen(&llama, ",\"lora_rank\":4,\"lora_also\":\"none\"").also == 0);
+    EXPECT(chosen(&llama, ",\"lora_rank\":4,\"lora_also\":\"embed_tokens, lm_head\"").also ==
+           (EMBED | HEAD));
+    EXPECT(chosen(&llama, ",\"lora_rank\":4,\"lora_also\":\"norm\"").also == LAST_NORM);
+    EXPECT(chosen(&llama, ",\"lora_rank\":4,\"lora_also\":\"*norm\"").also == NORMS);
+    EXPECT(
+        chosen(&llama, ",\"lora_rank\":4,\"lora_also\":\"model.layers.*.input_layernorm\"").also ==
+        1 << PARAM_NORM1_W);
+    llama.tied = true; /* then either name stands for both */
+    EXPECT(chosen(&llama, ",\"lora_rank\":4,\"lora_also\":\"lm_head\"").also == EMBED);
+    EXPECT(chosen(&gpt2, ",\"lora_rank\":4,\"lora_also\":\"wte,ln_f\"").also ==
+           (EMBED | LAST_NORM | 1 << PARAM_NORM_B));
+    expect_refused(&llama, ",\"lora_rank\":4,\"lora_also\":\"lm_head,\"", "lora_also", "\"\"");
+    expect_refused(&llama, ",\"lora_rank\":4,\"lora_also\":\"q_proj\"", "lora_also", "there are:");
+    expect_refused(&gpt2, ",\"lora_rank\":4,\"lora_also\":\"embed_tokens\"", "lora_also",
+                   "there are: wte wpe ln_1 ln_2 ln_f lm_head");
+    expect_refused(&llama, ",\"lora_also\":\"norm\"", "lora_also", "goes with lora_rank");
+    expect_refused(&llama, ",\"lora_also\":\"norm\",\"adapter\":\"x\"", "lora_also",
+                   "brings its own");
+}
+
 static void alpha_is_twice_the_rank_unless_given(void)
 {
     const struct arch a = arch_of(llama_config);
@@ -163,6 +197,12 @@ static void only_adapters_are_trained_where_there_are_any(void)
     EXPECT(!trained_has(&d, PARAM_Q_W, 0) && trained_has(&d, PARAM_LORA_Q_A, 0));
     EXPECT(!trained_has(&d, PARAM_LORA_V_A, 0));
     EXPECT(trained_count(&d) == 2 * (3 * (16 + 16) + 3 * (24 + 16)));
+    d.arch.lora.also = EMBED | LAST_NORM;
+    EXPECT(trained_has(&d, PARAM_EMBED, 0) && trained_has(&d, PARAM_NORM_W, 0));
+    EXPECT(!trained_has(&d, PARAM_HEAD, 0) && !trained_has(&d, PARAM_NORM1_W, 0));
+    EXPECT(trained_lowest(&d) == -1);
+    EXPECT(trained_count(&d) == 2 * (3 * (16 + 16) + 3 * (24 + 16)) + 50 * 16 + 16);
+    d.arch.lora.also = 0;
     d.freeze = "*lora_A*, *.0.mlp.*";
     /* B of q in two layers, of down in one */
     EXPECT(trained_count(&d) == 3 * (16 + 16 + 16));
@@ -301,7 +341,12 @@ static void what_hone_does_not_do_is_refused(void)
     config_says("\"bias\":\"all\"", "only bias");
     config_says("\"bias\":true", "only bias");
     config_says("\"lora_bias\":true", "lora_bias is not supported");
-    config_says("\"modules_to_save\":[\"lm_head\"]", "modules_to_save is not supported");
+    config_says("\"modules_to_save\":[\"q_proj\"]",
+                "\"q_proj\" is no module that can be trained whole beside adapters in this model; "
+                "there are: embed_tokens input_layernorm post_attention_layernorm norm lm_head");
+    config_says("\"modules_to_save\":[\"\"]", "modules_to_save: \"\"");
+    config_says("\"modules_to_save\":[1]", "only names");
+    config_says("\"modules_to_save\":\"lm_head\"", "must be a list");
     config_says("\"rank_pattern\":{\"q_proj\":8}", "rank_pattern is not supported");
     config_says("\"layers_to_transform\":[0]", "layers_to_transform is not supported");
     config_says("\"init_lora_weights\":\"pissa_niter_4\"", "pissa changes the base model");
@@ -319,6 +364,8 @@ static void weights_must_be_what_the_config_says(void)
     expect_reading((struct folder){"", -1, 5, NULL}, "is not a matrix of 16 x 2 floats");
     expect_reading((struct folder){"", -1, -1, "base_model.model.lm_head.lora_A.weight"},
                    "lm_head.lora_A.weight, which is no adapter");
+    config_says("\"modules_to_save\":[\"lm_head\"]",
+                "has no tensor base_model.model.lm_head.weight");
     config_says("\"r\":3", "is not a matrix of 3 x 16 floats");
     config_says("\"target_modules\":[\"q_proj\"]", "v_proj.lora_");
     config_says("\"target_modules\":[\"q_proj\",\"v_proj\",\"o_proj\"]", "has no tensor");
@@ -374,6 +421,43 @@ static void a_config_comes_back_as_it_was_written(void)
     }
 }
 
+/* Names of modules mean the same when they come back, to PEFT too: it takes "norm" for all norms. */
+static void modules_trained_whole_come_back_as_they_were_written(void)
+{
+    static const struct {
+        unsigned also;
+        const char *names;
+    } sets[] = {{EMBED | HEAD, "[\"embed_tokens\",\"lm_head\"]"},
+                {LAST_NORM, "[\"model.norm\"]"},
+                {1 << PARAM_NORM1_W, "[\"input_layernorm\"]"},
+                {NORMS, "[\"input_layernorm\",\"post_attention_layernorm\",\"norm\"]"},
+                {0, "null"}};
+    struct arch a = arch_of(llama_config);
+    struct lora_choice back;
+    struct err err = {0};
+    char path[400];
+
+    (void)snprintf(path, sizeof path, "%s/%s", in_scratch("adapter"), LORA_CONFIG);
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        a.lora = (struct lora_choice){.r = 2, .alpha = 2, .targets = Q, .also = sets[i].also};
+        json_t *config = lora_config(&a, "/a/model");
+        CHECK(config != NULL && json_write_file(path, config, &err) == 0, "%s", err.text);
+        char *names =
+            json_dumps(json_object_get(config, "modules_to_save"), JSON_COMPACT | JSON_ENCODE_ANY);
+        EXPECT(strcmp(names, sets[i].names) == 0);
+        EXPECT(lora_read(&back, &a, in_scratch("adapter"), &err) == 0 && back.also == sets[i].also);
+        free(names);
+        json_decref(config);
+    }
+    a.tied = true;
+    write_config(in_scratch("adapter"), "\"modules_to_save\":[\"embed_tokens\"]");
+    EXPECT(lora_read(&back, &a, in_scratch("adapter"), &err) == ERR_NO_MODEL);
+    EXPECT(strstr(err.text, "without lm_head") != NULL);
+    write_config(in_scratch("adapter"),
+                 "\"modules_to_save\":[\"embed_tokens\"],\"ensure_weight_tying\":true");
+    EXPECT(lora_read(&back, &a, in_scratch("adapter"), &err) == 0 && back.also == EMBED);
+}
+
 /* A: uniform within 1 / sqrt(inputs), a function of seed, layer and place; B: 0. */
 static void new_adapters_are_as_peft_makes_them(void)
 {
@@ -410,6 +494,7 @@ int main(void)
 {
     scratch_make();
     RUN(layers_are_chosen_by_name);
+    RUN(modules_trained_whole_are_chosen_by_name);
     RUN(alpha_is_twice_the_rank_unless_given);
     RUN(fields_of_adapters_go_together);
     RUN(frozen_parts_are_chosen_by_name);
@@ -420,6 +505,7 @@ int main(void)
     RUN(weights_must_be_what_the_config_says);
     RUN(a_folder_without_files_is_refused);
     RUN(a_config_comes_back_as_it_was_written);
+    RUN(modules_trained_whole_come_back_as_they_were_written);
     RUN(new_adapters_are_as_peft_makes_them);
     scratch_remove();
     return tap_done();

@@ -25,6 +25,30 @@ static void adapters_resume_as_if_they_had_never_stopped(void)
     EXPECT(whole.attempts == 1 && killed.attempts == 2 && !same(&whole, &low_whole));
 }
 
+/* So do the embedding, the head and the norms that are trained whole beside them. */
+static void what_is_trained_beside_adapters_resumes(void)
+{
+    char more[PATH + 260], from[2 * PATH + 200];
+    struct outcome before;
+
+    (void)snprintf(more, sizeof more,
+                   ",\"model\":\"%s/whole/checkpoints/latest\",\"lora_rank\":2,"
+                   "\"lora_also\":\"embed_tokens,lm_head,*norm\",\"precision\":\"bf16\"",
+                   scratch);
+    const struct outcome whole = run_through("also-whole", more);
+    const struct outcome killed = run_interrupted("also-killed", more, 17, SIGKILL);
+    EXPECT(same(&whole, &killed) && killed.attempts == 2);
+    (void)snprintf(from, sizeof from,
+                   ",\"precision\":\"bf16\",\"model\":\"%s/whole/checkpoints/latest\","
+                   "\"adapter\":\"%s/also-whole/checkpoints/latest\"",
+                   scratch, scratch);
+    const struct outcome next = run_through("also-next", from);
+    char dir[PATH];
+    (void)snprintf(dir, sizeof dir, "%s/also-whole", scratch);
+    (void)read_events(&before, dir);
+    EXPECT_NEAR(next.eval0, before.eval, 1e-12);
+}
+
 /* A run that goes on from an adapter begins where that one ended. */
 static void an_adapter_is_gone_on_from(void)
 {
@@ -59,6 +83,7 @@ int main(void)
     write_text(in_scratch("text.txt"), 400);
     (void)run_through("whole", "");
     RUN(adapters_resume_as_if_they_had_never_stopped);
+    RUN(what_is_trained_beside_adapters_resumes);
     RUN(an_adapter_is_gone_on_from);
     RUN(frozen_parts_stay_and_resume);
     scratch_remove();

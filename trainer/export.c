@@ -119,6 +119,36 @@ static void add_product(const struct exporter *e, double *w, int64_t row, int64_
     }
 }
 
+/* What the adapter has instead of a tensor of the base; NULL: nothing. The head of a tied model is its embedding. */
+static const struct st_tensor *find_whole(const struct exporter *e, const char *file)
+{
+    const struct arch *a = &e->arch;
+    char name[PARAM_NAME], from[LORA_NAME];
+
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const bool tied = i == PARAM_HEAD && a->tied;
+        const enum param_id id = tied ? PARAM_EMBED : (enum param_id)i;
+        if (!param_is_also(a, id)) {
+            continue;
+        }
+        const struct param p = param_get((enum param_id)i, a);
+        const int64_t layers = p.in_layer ? a->L : 1;
+        for (int64_t l = 0; l < layers; l++) {
+            param_name(name, &p, (int)l);
+            if (names_weight(file, name)) {
+                lora_name(from, a, id, (int)l);
+                return safetensors_find(e->adapter, from);
+            }
+        }
+    }
+    return NULL;
+}
+
+static bool same_shape(const struct st_tensor *a, const struct st_tensor *b)
+{
+    return a->dims == b->dims && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
+}
+
 static enum st_dtype type_of(const struct exporter *e, const struct st_tensor *t)
 {
     if (!st_dtype_is_float(t->dtype)) {
@@ -170,8 +200,18 @@ static int convert_tensor(struct exporter *e, const struct st_tensor *t, bool me
 
 static int export_tensor(struct exporter *e, const struct st_tensor *t, struct err *err)
 {
+    const struct st_tensor *whole = e->adapter != NULL ? find_whole(e, t->name) : NULL;
     enum lora_target target = LORA_TARGETS;
     int layer = 0;
+
+    if (whole != NULL) {
+        if (!same_shape(whole, t) || !st_dtype_is_float(t->dtype)) {
+            return FAIL(err, ERR_NO_MODEL, "%s is not of the shape that config.json says", t->name);
+        }
+        e->merged += e->arch.tied && strcmp(t->name, "lm_head.weight") == 0 ? 0 : 1;
+        return type_of(e, t) == whole->dtype ? copy_tensor(e, whole, err)
+                                             : convert_tensor(e, whole, false, err);
+    }
 
     if (e->adapter != NULL && find_adapter(e, t->name, &target, &layer)) {
         if (!st_dtype_is_float(t->dtype)) {
@@ -184,12 +224,18 @@ static int export_tensor(struct exporter *e, const struct st_tensor *t, struct e
     return type_of(e, t) == t->dtype ? copy_tensor(e, t, err) : convert_tensor(e, t, false, err);
 }
 
+/* Tensors of the base that the adapter changes. */
 static int64_t adapter_count(const struct arch *a)
 {
     int64_t n = 0;
 
     for (int t = 0; t < LORA_TARGETS; t++) {
         n += param_has_lora(a, (enum lora_target)t) ? a->L : 0;
+    }
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        n += !param_is_also(a, (enum param_id)i)       ? 0
+             : param_get((enum param_id)i, a).in_layer ? a->L
+                                                       : 1;
     }
     return n;
 }

@@ -42,6 +42,10 @@ static int read_arch(struct inputs *in, const struct job_folder *job, struct err
         TRY(arch_read_config(&in->config, job->plan.model, err));
         TRY(arch_read(&in->arch, in->config, 0, err));
         TRY(lora_choose(&in->arch.lora, &in->arch, s, job->plan.adapter, err));
+        const struct plan_folders folders = {.model = job->plan.model,
+                                             .tokenizer = job->plan.tokenizer,
+                                             .adapter = job->plan.adapter};
+        also_decide(&in->arch, &in->also, s, &folders);
         TRY(read_generation(in, job->plan.model, err));
     }
     TRY(trained_check(&in->arch, s, err));

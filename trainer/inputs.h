@@ -12,6 +12,7 @@
 #ifndef TRAINER_INPUTS_H
 #define TRAINER_INPUTS_H
 
+#include "trainer/also.h"
 #include "trainer/arch.h"
 #include "trainer/data/pack.h"
 #include "trainer/events.h"
@@ -30,6 +31,7 @@ struct inputs {
         chat_template; /* owned; Jinja text that chats were rendered with, else the model's; may be NULL */
     int64_t
         end_of_turn; /* the token that ends what the assistant says; -1: none                      */
+    struct also_reason also; /* why embeddings are trained beside adapters, where Hone decided it */
     struct run_sizes sizes;
     int64_t total_steps;
     int64_t total_samples; /* of the whole training; the last step may be padded */

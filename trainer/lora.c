@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/also.h"
 #include "trainer/base/json.h"
 #include "trainer/base/text.h"
 #include "trainer/params.h"
@@ -156,6 +157,9 @@ int lora_choose(struct lora_choice *out, const struct arch *a, const struct spec
         if (s->lora_targets[0] != '\0' && strcmp(s->lora_targets, "all-linear") != 0) {
             TRY(read_list(&out->targets, a, s->lora_targets, err));
         }
+        if (s->lora_also[0] != '\0' && strcmp(s->lora_also, "none") != 0) {
+            TRY(also_choose(&out->also, a, s->lora_also, err));
+        }
     }
     if (out->r > 0 && s->lora_dropout >= 0.0) {
         out->dropout = s->lora_dropout;
@@ -168,19 +172,12 @@ int lora_choose(struct lora_choice *out, const struct arch *a, const struct spec
 static int refuse_unsupported(const json_t *config, struct err *err)
 {
     static const char *const must_be_off[] = {
-        "use_dora",
-        "use_qalora",
-        "lora_bias",
-        "modules_to_save",
-        "rank_pattern",
-        "alpha_pattern",
-        "layers_to_transform",
-        "layer_replication",
-        "exclude_modules",
-        "target_parameters",
-        "trainable_token_indices",
-        "megatron_config",
-        "alora_invocation_tokens",
+        "use_dora",          "use_qalora",
+        "lora_bias",         "rank_pattern",
+        "alpha_pattern",     "layers_to_transform",
+        "layer_replication", "exclude_modules",
+        "target_parameters", "trainable_token_indices",
+        "megatron_config",   "alora_invocation_tokens",
     };
     static const char *const changes_base[] = {"pissa", "olora", "corda", "loftq"};
     const char *init = json_string_value(json_object_get(config, "init_lora_weights"));
@@ -255,6 +252,7 @@ int lora_parse(struct lora_choice *out, const struct arch *a, const json_t *conf
     TRY(fields_number(&f, "lora_alpha", FIELD_OPTIONAL, ALPHA_LEAST, ALPHA_MOST, &out->alpha, err));
     TRY(fields_number(&f, "lora_dropout", FIELD_OPTIONAL, 0.0, DROPOUT_MOST, &out->dropout, err));
     TRY(fields_bool(&f, "use_rslora", FIELD_OPTIONAL, &out->rslora, err));
+    TRY(also_read(&out->also, a, config, err));
     return read_targets(&out->targets, a, config, err);
 }
 
@@ -320,35 +318,85 @@ int lora_base(char base[IO_PATH_MAX], const char *dir, struct err *err)
     return 0;
 }
 
-/* One tensor as a row of the table wants it. */
-static int check_tensor(const struct safetensors *st, const struct param *p, int layer,
-                        struct err *err)
+void lora_name(char out[LORA_NAME], const struct arch *a, enum param_id id, int layer)
 {
+    const struct param p = param_get(id, a);
     char name[PARAM_NAME];
 
-    param_name(name, p, layer);
+    param_name(name, &p, layer);
+    (void)snprintf(out, LORA_NAME, "%s%s", param_is_adapter(id) ? "" : "base_model.model.", name);
+}
+
+bool lora_holds(const struct arch *a, enum param_id id)
+{
+    return param_get(id, a).exists && (param_is_adapter(id) || param_is_also(a, id));
+}
+
+/* One tensor as a row of the table wants it. */
+static int check_tensor(const struct safetensors *st, const struct arch *a, enum param_id id,
+                        int layer, struct err *err)
+{
+    const struct param p = param_get(id, a);
+    char name[LORA_NAME];
+
+    lora_name(name, a, id, layer);
     const struct st_tensor *t = safetensors_find(st, name);
     if (t == NULL) {
         return FAIL(err, ERR_NO_MODEL, LORA_WEIGHTS " has no tensor %s", name);
     }
-    if (t->dims != 2 || t->shape[0] != p->rows || t->shape[1] != p->cols ||
+    if (t->dims != (p.vector ? 1 : 2) || st_rows(t) != p.rows || st_cols(t) != p.cols ||
         !st_dtype_is_float(t->dtype)) {
         return FAIL(err, ERR_NO_MODEL,
                     "%s in " LORA_WEIGHTS " is not a matrix of %lld x %lld floats, as the base "
                     "model and " LORA_CONFIG " say",
-                    name, (long long)p->rows, (long long)p->cols);
+                    name, (long long)p.rows, (long long)p.cols);
     }
     return 0;
 }
 
+/* The head that a PEFT folder of a tied model has beside its embedding; NULL: it has none. */
+static const struct st_tensor *find_tied(const struct safetensors *st, const struct arch *a)
+{
+    char name[LORA_NAME];
+
+    lora_name(name, a, PARAM_HEAD, 0);
+    return a->tied && param_is_also(a, PARAM_EMBED) ? safetensors_find(st, name) : NULL;
+}
+
+/* It must be the embedding. */
+static int check_tied(const struct safetensors *st, const struct arch *a, struct err *err)
+{
+    const struct st_tensor *head = find_tied(st, a), *embedding = NULL;
+    enum { PIECE = 4096 };
+    char name[LORA_NAME], left[PIECE], right[PIECE];
+
+    if (head == NULL) {
+        return 0;
+    }
+    lora_name(name, a, PARAM_EMBED, 0);
+    embedding = safetensors_find(st, name);
+    bool same = head->dtype == embedding->dtype && head->bytes == embedding->bytes;
+    for (uint64_t at = 0; same && at < head->bytes; at += PIECE) {
+        const size_t n = head->bytes - at < PIECE ? (size_t)(head->bytes - at) : PIECE;
+        TRY(safetensors_read_bytes(head, at, left, n, err));
+        TRY(safetensors_read_bytes(embedding, at, right, n, err));
+        same = memcmp(left, right, n) == 0;
+    }
+    return same ? 0
+                : FAIL(err, ERR_NO_MODEL,
+                       LORA_WEIGHTS " has a head that is not its embedding, though the model ties "
+                                    "them: such an adapter is not supported");
+}
+
 static bool is_known(const struct arch *a, const char *name)
 {
-    char known[PARAM_NAME];
+    char known[LORA_NAME];
 
-    for (int i = PARAM_LORA_Q_A; i <= PARAM_LORA_DOWN_B; i++) {
-        const struct param p = param_get((enum param_id)i, a);
-        for (int64_t l = 0; p.exists && l < a->L; l++) {
-            param_name(known, &p, (int)l);
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const enum param_id id = (enum param_id)i;
+        const int64_t layers = param_get(id, a).in_layer ? a->L : 1;
+        for (int64_t l = 0; lora_holds(a, id) && l < layers; l++) {
+            lora_name(known, a, id, (int)l);
             if (strcmp(known, name) == 0) {
                 return true;
             }
@@ -362,17 +410,20 @@ static int check_tensors(const struct safetensors *st, const struct arch *a, str
     char shown[SHOWN];
     int64_t wanted = 0;
 
-    for (int i = PARAM_LORA_Q_A; i <= PARAM_LORA_DOWN_B; i++) {
-        const struct param p = param_get((enum param_id)i, a);
-        for (int64_t l = 0; p.exists && l < a->L; l++) {
-            TRY(check_tensor(st, &p, (int)l, err));
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const enum param_id id = (enum param_id)i;
+        const int64_t layers = param_get(id, a).in_layer ? a->L : 1;
+        for (int64_t l = 0; lora_holds(a, id) && l < layers; l++) {
+            TRY(check_tensor(st, a, id, (int)l, err));
             wanted++;
         }
     }
+    TRY(check_tied(st, a, err));
+    wanted += find_tied(st, a) != NULL;
     for (int64_t i = 0; safetensors_count(st) != wanted && i < safetensors_count(st); i++) {
-        const char *name = safetensors_at(st, i)->name;
-        if (!is_known(a, name)) {
-            text_clean(shown, sizeof shown, name);
+        const struct st_tensor *t = safetensors_at(st, i);
+        if (t != find_tied(st, a) && !is_known(a, t->name)) {
+            text_clean(shown, sizeof shown, t->name);
             return FAIL(err, ERR_NO_MODEL,
                         LORA_WEIGHTS " has the tensor %s, which is no adapter that " LORA_CONFIG
                                      " names",
@@ -424,10 +475,10 @@ json_t *lora_config(const struct arch *a, const char *base)
 {
     const struct lora_choice *l = &a->lora;
 
-    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:o}", "peft_type",
-                     "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base, "r",
-                     (json_int_t)l->r, "lora_alpha", l->alpha, "lora_dropout", l->dropout,
+    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:o, s:o}",
+                     "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base,
+                     "r", (json_int_t)l->r, "lora_alpha", l->alpha, "lora_dropout", l->dropout,
                      "use_rslora", (int)l->rslora, "fan_in_fan_out", a->family == FAMILY_GPT2,
                      "bias", "none", "inference_mode", 1, "init_lora_weights", 1, "target_modules",
-                     names_json(a));
+                     names_json(a), "modules_to_save", also_names(a));
 }

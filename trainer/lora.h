@@ -1,7 +1,9 @@
 /* lora.h - low-rank adapters: what a request asks for, and a PEFT folder.
  *
  *   adapter_config.json         rank, alpha, which linear layers, the folder of the base model
- *   adapter_model.safetensors   A and B of every adapted layer of every block (params.def has the names)
+ *   adapter_model.safetensors   A and B of every adapted layer of every block (params.def has the names), and what is
+ *                               trained whole beside them (also.h); of a tied model the embedding twice, as its head too:
+ *                               PEFT unties what it is not given twice
  *
  * Rows of the parameter table hold the adapters' shapes and names, layers/lora.c computes with them.
  */
@@ -11,6 +13,7 @@
 #include "trainer/arch.h"
 #include "trainer/base/io.h"
 #include "trainer/ckpt/safetensors.h"
+#include "trainer/params.h"
 #include "trainer/spec.h"
 
 #define LORA_CONFIG  "adapter_config.json"
@@ -42,6 +45,11 @@ int lora_base(char base[IO_PATH_MAX], const char *dir, struct err *err);
 /* Open the weights of a PEFT folder; they are exactly the tensors that a->lora asks for. The caller closes. Errors:
  * NO_MODEL (a tensor is missing, unknown, of another shape or not of floats), and those of safetensors_open. */
 int lora_open(struct safetensors **out, const struct arch *a, const char *dir, struct err *err);
+
+/* Whether the weights of a PEFT folder for a->lora hold a parameter, and its name there. */
+enum { LORA_NAME = PARAM_NAME + 20 };
+bool lora_holds(const struct arch *a, enum param_id id);
+void lora_name(char out[LORA_NAME], const struct arch *a, enum param_id id, int layer);
 
 /* The adapter_config.json to save with the adapters a->lora of the model in the folder `base`. A new reference; NULL: no
  * memory. */

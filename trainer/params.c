@@ -56,6 +56,12 @@ bool param_has_lora(const struct arch *a, enum lora_target target)
     return a->lora.r > 0 && (a->lora.targets >> (unsigned)target & 1U) != 0;
 }
 
+bool param_is_also(const struct arch *a, enum param_id id)
+{
+    _Static_assert((int)PARAM_LORA_Q_A <= 32, "a bit for every parameter that is no adapter");
+    return a->lora.r > 0 && !param_is_adapter(id) && (a->lora.also >> (unsigned)id & 1U) != 0;
+}
+
 struct param param_get(enum param_id id, const struct arch *a)
 {
     const int64_t V = a->V, P = a->positions, D = a->D, F = a->F, H = a->H, G = a->G, K = a->K;

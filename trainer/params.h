@@ -49,6 +49,9 @@ struct lora_site param_lora_site(enum lora_target target);
 /* Whether architecture a has adapters on a target. */
 bool param_has_lora(const struct arch *a, enum lora_target target);
 
+/* Whether a parameter is trained whole beside the adapters of a. */
+bool param_is_also(const struct arch *a, enum param_id id);
+
 /* The Hugging Face name of a parameter in a layer (ignored for those of the model). */
 enum { PARAM_NAME = 96 };
 void param_name(char out[PARAM_NAME], const struct param *p, int layer);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/real.h"
+#include "trainer/also.h"
 #include "trainer/data/data.h"
 #include "trainer/lora.h"
 #include "trainer/model.h"
@@ -177,8 +178,11 @@ static int base_arch(struct arch *out, const struct spec *s, const struct plan_f
 int plan_request_arch(struct arch *out, const struct spec *s, const struct plan_folders *f,
                       struct err *err)
 {
+    struct also_reason why;
+
     TRY(base_arch(out, s, f, err));
     TRY(lora_choose(&out->lora, out, s, f->adapter, err));
+    also_decide(out, &why, s, f);
     return trained_check(out, s, err);
 }
 

@@ -30,7 +30,8 @@ struct plan_folders {
 };
 
 /* The architecture of a request: of the model's folder, else of its config, whose vocab_size may be missing and
- * then is that of the tokenizer; with the adapters that it asks for. Errors: NO_MODEL, BAD_SPEC,
+ * then is that of the tokenizer; with the adapters that it asks for, and what is trained beside them
+ * (also.h): the weights are looked at where Hone decides. Errors: NO_MODEL, BAD_SPEC,
  * and those of tokenizer_open. */
 int plan_request_arch(struct arch *out, const struct spec *s, const struct plan_folders *f,
                       struct err *err);

@@ -194,11 +194,20 @@ static void warn_of_twins(struct run *r)
                                                       : -1;
     const int64_t twins = end >= 0 ? twins_count(r->engine.model, end) : 0;
 
-    if (twins > 0) {
+    if (r->in.also.twins > 0) {
+        events_warning(r->events,
+                       "%s ends what the model is to write, but in this model %lld other tokens "
+                       "have the same output weights: the embeddings are trained beside the "
+                       "adapters, so that it can learn to stop (lora_also=none leaves them as they "
+                       "are)",
+                       tokenizer_token(r->in.tokenizer, (int32_t)r->in.also.token, NULL),
+                       (long long)r->in.also.twins);
+    } else if (twins > 0) {
         events_warning(r->events,
                        "%s ends what the model is to write, but in this model %lld other tokens "
                        "have the same output weights, and those are not trained: it will not learn "
-                       "to stop. Train all weights, or use a chat_template with another end",
+                       "to stop. Train all weights or, with lora_also, the embeddings too, or use "
+                       "a chat_template with another end",
                        tokenizer_token(r->in.tokenizer, (int32_t)end, NULL), (long long)twins);
     }
 }

@@ -322,6 +322,7 @@ static int check_adapters(const struct spec *s, struct err *err)
     const char *detail = s->lora_alpha > 0.0          ? "lora_alpha"
                          : s->lora_targets[0] != '\0' ? "lora_targets"
                          : s->lora_rslora != 0        ? "lora_rslora"
+                         : s->lora_also[0] != '\0'    ? "lora_also"
                                                       : NULL;
 
     if (has_adapter && (has_rank || detail != NULL)) {

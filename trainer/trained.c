@@ -4,57 +4,14 @@
 #include <string.h>
 
 #include "trainer/base/text.h"
-
-/* Pattern number `index` of a list, without the spaces around it; NULL behind the last. */
-static const char *pattern_at(const char *list, int index, size_t *length)
-{
-    const char *at = list;
-
-    for (int i = 0; i < index; i++) {
-        at = strchr(at, ',');
-        if (at == NULL) {
-            return NULL;
-        }
-        at++;
-    }
-    at += strspn(at, " ");
-    *length = strcspn(at, ",");
-    while (*length > 0 && at[*length - 1] == ' ') {
-        --*length;
-    }
-    return at;
-}
-
-/* Whether the pattern matches the name, or the name up to one of its dots. A star that fails is tried again one
- * character further on; only the last one needs to be. */
-static bool matches(const char *pattern, size_t length, const char *name)
-{
-    const char *end = pattern + length, *star = NULL, *from = name;
-
-    while (true) {
-        if (pattern < end && *pattern == '*') {
-            star = ++pattern;
-            from = name;
-        } else if (pattern == end && (*name == '\0' || *name == '.')) {
-            return true;
-        } else if (pattern < end && *name != '\0' && *pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star != NULL && *from != '\0') {
-            pattern = star;
-            name = ++from;
-        } else {
-            return false;
-        }
-    }
-}
+#include "trainer/patterns.h"
 
 static bool pattern_has(const char *pattern, size_t length, const struct param *p, int layer)
 {
     char name[PARAM_NAME];
 
     param_name(name, p, layer);
-    return length > 0 && matches(pattern, length, name);
+    return length > 0 && pattern_matches(pattern, length, name);
 }
 
 static bool is_frozen(const struct dims *d, const struct param *p, int layer)
@@ -74,7 +31,7 @@ static bool is_frozen(const struct dims *d, const struct param *p, int layer)
 bool trained_has(const struct dims *d, enum param_id id, int layer)
 {
     const struct param p = param_get(id, &d->arch);
-    const bool chosen = d->arch.lora.r == 0 || param_is_adapter(id);
+    const bool chosen = d->arch.lora.r == 0 || param_is_adapter(id) || param_is_also(&d->arch, id);
 
     return d->training && p.exists && chosen && (d->freeze == NULL || !is_frozen(d, &p, layer));
 }

@@ -1,4 +1,5 @@
-/* trained.h - which parameters a run trains: all, or the adapters alone where there are any, and never what the request's
+/* trained.h - which parameters a run trains: all; or, where there are adapters, these
+ * and what lora_also adds to them (also.h); and never what the request's
  * `freeze` names. The others have no gradient, no optimizer state and no master.
  *
  * `freeze` is a list of patterns with commas between them. A pattern matches the whole Hugging Face name of a parameter or

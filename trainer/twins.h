@@ -9,4 +9,8 @@
  * `token` more likely than they are. 0 when they are trained. */
 int64_t twins_count(const struct model *m, int64_t token);
 
+/* The same of the weights in a model folder, before anything is loaded. Of most tokens only the first numbers are read. 0 as
+ * well when they are not there, or not of this architecture: loading says so. */
+int64_t twins_in_folder(const struct arch *a, const char *dir, int64_t token);
+
 #endif

@@ -29,6 +29,7 @@ export const GROUPS = [
       'lora_dropout',
       'lora_targets',
       'lora_rslora',
+      'lora_also',
       'adapter',
       'freeze',
     ],

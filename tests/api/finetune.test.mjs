@@ -2,6 +2,7 @@
 // learned by heart.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -13,6 +14,8 @@ import { startHoned } from '../lib/honed.mjs';
 const run = promisify(execFile);
 const BUILD = resolve(ROOT, process.env.HONE_BUILD || 'build/release');
 const TRAINER = join(BUILD, 'hone-train');
+const SHARED = resolve(ROOT, '../shared/data/models');
+const there = existsSync(join(SHARED, 'stories260K'));
 const CONFIG = {
   model_type: 'llama',
   hidden_size: 64,
@@ -61,7 +64,7 @@ before(async () => {
   ]);
   honed = await startHoned({
     trainer: TRAINER,
-    args: ['--model-root', `m=${join(folder, 'models')}`],
+    args: ['--model-root', `m=${join(folder, 'models')}`, ...(there ? ['--model-root', `base=${SHARED}`] : [])],
   });
   chatFile = await honed.upload('chats.jsonl', chats);
 });
@@ -248,6 +251,39 @@ test('eight other answers learned with LoRA on top of it', async () => {
   assert.ok(job.loss < 0.05, `loss ${job.loss}`);
   await expectAnswers(job.id, pairs);
   assert.deepEqual(await eventsOf(job.id, 'warning'), []);
+});
+
+/* Its token for the end of a turn has the same embedding as a hundred others: adapters alone could not learn to stop. */
+test('eight chats learned with LoRA on a base model that has never met the end of a turn', { skip: !there && '../shared is missing' }, async () => {
+  const body = {
+    model: 'base:stories260K',
+    training_file: chatFile.id,
+    sequence_length: 128,
+    threads: 1,
+    lora_rank: 16,
+    n_epochs: 150,
+    learning_rate: 0.01,
+    weight_decay: 0,
+    validation_fraction: 0,
+    log_interval: 50,
+    eval_interval: 1000,
+    save_interval: 1000,
+  };
+  const planned = await honed.call('POST', '/v1/plan', body);
+  const without = await honed.call('POST', '/v1/plan', { ...body, lora_also: 'none' });
+  assert.equal(planned.trainable - without.trainable, 512 * 64); /* the embedding, which is the head too */
+  const job = await ended((await honed.call('POST', '/v1/jobs', body)).id);
+  assert.equal(job.state, 'succeeded');
+  const [ready] = await eventsOf(job.id, 'ready');
+  assert.deepEqual(
+    [ready.trainable, ready.memory_bytes, ready.fingerprint],
+    [planned.trainable, planned.memory_bytes, planned.fingerprint],
+  );
+  const [warning, ...others] = await eventsOf(job.id, 'warning');
+  assert.match(warning.message, /^<\/s> ends what .* embeddings are trained beside .*lora_also=none/);
+  assert.deepEqual(others, []);
+  assert.ok(job.loss < 0.05, `loss ${job.loss}`);
+  await expectAnswers(job.id, PAIRS);
 });
 
 test('whole chats are held out, and their loss counts trained tokens', async () => {

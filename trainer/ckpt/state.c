@@ -9,16 +9,18 @@
 #include "trainer/ckpt/writer.h"
 #include "trainer/lora.h"
 
-enum part { PART_WEIGHT, PART_MASTER, PART_M, PART_V };
+/* HEAD: the embedding of a tied model again, under the name of its head (lora.h). */
+enum part { PART_WEIGHT, PART_HEAD, PART_MASTER, PART_M, PART_V };
 
-static const char *const prefixes[] = {"", "master.", "exp_avg.", "exp_avg_sq."};
+static const char *const prefixes[] = {"", "", "master.", "exp_avg.", "exp_avg_sq."};
 
-enum { FILE_NAME = PARAM_NAME + 16 };
+enum { FILE_NAME = LORA_NAME + 16 };
 
 static struct tensor part_of(const struct weight *w, enum part part)
 {
     switch (part) {
-    case PART_WEIGHT: return w->w;
+    case PART_WEIGHT:
+    case PART_HEAD: return w->w;
     case PART_MASTER: return w->master;
     case PART_M: return w->m;
     case PART_V: return w->v;
@@ -116,10 +118,10 @@ int state_load_adapter(const struct model *m, const char *dir, struct err *err)
     for (int i = 0; i < m->weight_count && rc == 0; i++) {
         const struct weight *w = &m->weights[i];
         const struct param p = param_get(w->id, &m->d.arch);
-        char name[PARAM_NAME];
+        char name[LORA_NAME];
 
-        if (param_is_adapter(w->id)) {
-            param_name(name, &p, w->layer);
+        if (lora_holds(&m->d.arch, w->id)) {
+            lora_name(name, &m->d.arch, w->id, w->layer);
             rc = load_tensor(safetensors_find(st, name), &p, w->master, err);
         }
     }
@@ -163,12 +165,31 @@ static bool has_part(const struct model *m, const struct weight *w, enum part pa
     const bool trained = tensor_count(w->dw) > 0;
 
     switch (part) {
-    case PART_WEIGHT: return m->d.arch.lora.r == 0 || param_is_adapter(w->id);
+    case PART_WEIGHT: return m->d.arch.lora.r == 0 || lora_holds(&m->d.arch, w->id);
+    case PART_HEAD:
+        return w->id == PARAM_EMBED && m->d.arch.tied && param_is_also(&m->d.arch, w->id);
     case PART_MASTER: return trained && m->d.masters;
     case PART_M:
     case PART_V: return trained;
     }
     return false;
+}
+
+/* Its name in the file. */
+static void part_name(char out[FILE_NAME], const struct model *m, const struct weight *w,
+                      enum part part)
+{
+    const struct param p = param_get(w->id, &m->d.arch);
+    char name[LORA_NAME];
+
+    if (part == PART_HEAD) {
+        lora_name(name, &m->d.arch, PARAM_HEAD, 0);
+    } else if (part == PART_WEIGHT && m->d.arch.lora.r > 0) {
+        lora_name(name, &m->d.arch, w->id, w->layer);
+    } else {
+        param_name(name, &p, w->layer);
+    }
+    (void)snprintf(out, FILE_NAME, "%s%s", prefixes[part], name);
 }
 
 int state_load_optimizer(const struct model *m, const char *dir, struct err *err)
@@ -183,9 +204,8 @@ int state_load_optimizer(const struct model *m, const char *dir, struct err *err
         const struct weight *w = &m->weights[i];
         const struct param p = param_get(w->id, &m->d.arch);
         for (enum part part = PART_MASTER; rc == 0 && part <= PART_V; part++) {
-            char name[PARAM_NAME], full[FILE_NAME];
-            param_name(name, &p, w->layer);
-            (void)snprintf(full, sizeof full, "%s%s", prefixes[part], name);
+            char full[FILE_NAME];
+            part_name(full, m, w, part);
             const struct st_tensor *t = safetensors_find(st, full);
             if (!has_part(m, w, part)) {
                 continue;
@@ -247,14 +267,13 @@ static int declare(const struct model *m, struct writer *w, enum part from, enum
     for (enum part part = from; part <= to; part++) {
         for (int i = 0; i < m->weight_count; i += sharing(m, i)) {
             const struct param p = param_get(m->weights[i].id, &m->d.arch);
-            char name[PARAM_NAME], full[FILE_NAME];
+            char full[FILE_NAME];
             int64_t shape[2];
 
             if (!has_part(m, &m->weights[i], part)) {
                 continue;
             }
-            param_name(name, &p, m->weights[i].layer);
-            (void)snprintf(full, sizeof full, "%s%s", prefixes[part], name);
+            part_name(full, m, &m->weights[i], part);
             const int dims = file_shape(&p, shape);
             TRY(writer_declare(w, full, file_type(part_of(&m->weights[i], part).type), dims, shape,
                                err));
@@ -347,7 +366,7 @@ static int write_file(const struct model *m, struct checkpoint_save *save, const
 int state_save(const struct model *m, struct checkpoint_save *save, struct err *err)
 {
     TRY(write_file(m, save, m->d.arch.lora.r > 0 ? "adapter_model" : "model", PART_WEIGHT,
-                   PART_WEIGHT, err));
+                   PART_HEAD, err));
     return write_file(m, save, "optimizer", PART_MASTER, PART_V, err);
 }
 

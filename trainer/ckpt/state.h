@@ -1,7 +1,7 @@
 /* state.h - the numbers of a model in files: Hugging Face weights, and the optimizer's state beside them.
  *
  *   model.safetensors       weights as kernels read them, under their Hugging Face names; instead of it, with adapters,
- *   adapter_model.safetensors   these alone, under their PEFT names
+ *   adapter_model.safetensors   these and what is trained whole beside them, under PEFT names
  *   optimizer.safetensors   of what is trained: exp_avg.NAME, exp_avg_sq.NAME, and master.NAME where weights are rounded
  *
  * Both are independent of the layout of the run: any later run, on any layout, can read them.
@@ -18,7 +18,7 @@
  * config.json says), and those of safetensors_read. */
 int state_load_weights(const struct model *m, const struct safetensors_folder *f, struct err *err);
 
-/* Read the adapters of a PEFT folder into their masters. Errors: those of lora_open and safetensors_read. */
+/* Read the adapters of a PEFT folder, and what was trained whole beside them, into their masters. Errors: those of lora_open and safetensors_read. */
 int state_load_adapter(const struct model *m, const char *dir, struct err *err);
 
 /* Tensors of the folder that the model has no use for, other than buffers that files of these families carry

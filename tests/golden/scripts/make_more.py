@@ -42,22 +42,28 @@ def train(d,c,W,names,build,steps,B,S,seed,extra):
         if i==0: st.save(d+'/grads_f64.safetensors',{k:N(v) for k,v in g.items()})
         nrm,lr,sc=opt.step(t,g,lambda k,p:p.dim()>=2); tr.append(dict(step=i,loss=float(tot),tokens=n,grad_norm=nrm,clip_scale=sc,lr=lr))
     st.save(d+'/after10_f64.safetensors',{k:N(v) for k,v in t.items()}); dump(d+'/train.json',{'hyper':ref.HP,**extra,'trace':{'f64':tr}}); print(os.path.basename(d),len(t),[round(q['loss'],4) for q in tr]); return w
-def lora(case,c,targets,r,alpha,seed,B,S,rslora=False,std=0.12):
+def lora(case,c,targets,r,alpha,seed,B,S,rslora=False,std=0.12,also=()):
     d=ctx(case); gpt2=c['model_type']=='gpt2'; names=gpt2_names(c) if gpt2 else llama_names(c); W=init(names,seed,std); dump(d+'/config.json',c); st.save(d+'/model.safetensors',W,{'format':'pt'})
     rs=np.random.RandomState(seed+1); A={}; mods=[k[:-7] for k in W if any(k.endswith('.'+t+'.weight') for t in targets)]; scale=alpha/(r**0.5 if rslora else r)
     for m in mods:
         i,o=W[m+'.weight'].shape if gpt2 else W[m+'.weight'].shape[::-1]
         A['base_model.model.'+m+'.lora_A.weight']=(rs.uniform(-1,1,(r,i))/i**0.5).astype(np.float32); A['base_model.model.'+m+'.lora_B.weight']=(0.1*rs.standard_normal((o,r))).astype(np.float32)
-    st.save(d+'/adapter_model.safetensors',A,{'format':'pt'})
-    dump(d+'/adapter_config.json',dict(peft_type='LORA',task_type='CAUSAL_LM',r=r,lora_alpha=alpha,lora_dropout=0.0,bias='none',target_modules=targets,fan_in_fan_out=gpt2,use_rslora=rslora,inference_mode=False,base_model_name_or_path='.'))
+    # What is trained whole beside the adapters (PEFT's modules_to_save) begins apart from the base; of a tied model the folder has it as the head too.
+    whole={k:(W[k]+0.05*rs.standard_normal(W[k].shape)).astype(np.float32) for k in W if any(k.rsplit('.',1)[0].endswith(m) for m in also)}; P={'base_model.model.'+k:v for k,v in whole.items()}
+    if whole and c['tie_word_embeddings']: P['base_model.model.lm_head.weight']=next(v for k,v in whole.items() if k.endswith(('embed_tokens.weight','wte.weight')))
+    st.save(d+'/adapter_model.safetensors',{**A,**P},{'format':'pt'})
+    dump(d+'/adapter_config.json',dict(peft_type='LORA',task_type='CAUSAL_LM',r=r,lora_alpha=alpha,lora_dropout=0.0,bias='none',target_modules=targets,fan_in_fan_out=gpt2,use_rslora=rslora,**({'modules_to_save':list(also)} if also else {}),inference_mode=False,base_model_name_or_path='.'))
     def build(w):
         e={k:w[k] for k in W}
         for m in mods: p=w['base_model.model.'+m+'.lora_B.weight']@w['base_model.model.'+m+'.lora_A.weight']*scale; e[m+'.weight']=e[m+'.weight']+(p.T if gpt2 else p)
         return e
-    w=train(d,c,{**W,**A},list(A),build,10,B,S,seed+2,{'scale':scale}); e=build(w); st.save(d+'/merged_after10_f64.safetensors',{m+'.weight':N(e[m+'.weight']) for m in mods})
+    w=train(d,c,{**W,**A,**whole},[*A,*whole],build,10,B,S,seed+2,{'scale':scale}); e=build(w); st.save(d+'/merged_after10_f64.safetensors',{m+'.weight':N(e[m+'.weight']) for m in mods})
 lora('lora_all_linear_r3',llama_cfg(num_key_value_heads=2,tie_word_embeddings=True),['q_proj','k_proj','v_proj','o_proj','gate_proj','up_proj','down_proj'],3,16,121,3,14)
 lora('lora_gpt2_conv1d',gpt2_cfg(),['c_attn','c_proj','c_fc'],5,10,131,2,15,std=0.08)
 lora('lora_rslora_qwen2',llama_cfg(architectures=['Qwen2ForCausalLM'],model_type='qwen2',num_key_value_heads=2,tie_word_embeddings=True,rope_theta=1e6,rms_norm_eps=1e-6),['k_proj','up_proj'],4,6,141,2,16,rslora=True)
+lora('lora_also_tied',llama_cfg(num_key_value_heads=2,tie_word_embeddings=True),['q_proj','down_proj'],3,6,181,2,14,also=['embed_tokens','lm_head','input_layernorm'])
+lora('lora_also_untied',llama_cfg(num_key_value_heads=2),['v_proj','up_proj'],2,4,191,2,13,also=['embed_tokens','lm_head','model.norm'])
+lora('lora_also_gpt2',gpt2_cfg(),['c_attn'],4,8,201,2,15,std=0.08,also=['wte','lm_head','ln_1','ln_f'])
 # Frozen parts: `freeze` in train.json has the patterns of a request; what they leave is trained.
 def frozen(case,c,seed,B,S,freeze,left,std=0.12):
     d=ctx(case); W=init(gpt2_names(c) if c['model_type']=='gpt2' else llama_names(c),seed,std); dump(d+'/config.json',c); st.save(d+'/model.safetensors',W,{'format':'pt'})
