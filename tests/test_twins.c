@@ -49,7 +49,7 @@ static void tokens_with_the_same_weights_in_a_folder_are_counted(void)
     float *rows = calloc((size_t)(g.arch.V * D), sizeof *rows);
     CHECK(rows != NULL, "memory");
     for (int64_t i = 0; i < g.arch.V * D; i++) {
-        rows[i] = (float)(i * 7919 % 1009) / 1009.0F - 0.5F;
+        rows[i] = (float)((i * i + 3) * 7919 % 10007 * (i + 7) % 1009) / 1009.0F - 0.5F;
     }
     for (int i = 0; i < 3; i++) {
         static const int64_t other[] = {9, 20, 30};
