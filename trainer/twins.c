@@ -53,7 +53,7 @@ struct rows {
     double *one, *other; /* owned [D] */
 };
 
-enum { GLANCE = 32 }; /* numbers that tell most rows apart */
+enum { GLANCE = 16 }; /* numbers that tell most rows apart */
 
 /* Numbers [0, n) of a row. */
 static bool read_row(const struct rows *r, int64_t row, double *out, int64_t n)
