@@ -178,6 +178,34 @@ static void chatml_trains_answers_and_their_ends(void)
           "<|im_start|>assistant\n{(Yo)<|im_end|>}\n");
 }
 
+/* The shape of DeepSeek's: what ends the tools' answers is the template's, whether an answer follows or is asked for. */
+static void what_stands_behind_a_tools_answer_is_not_trained(void)
+{
+    static const char outputs[] =
+        "{%- set ns = namespace(tool=false) -%}"
+        "{%- for m in messages -%}"
+        "{%- if m.role == 'tool' -%}{%- set ns.tool = true -%}<out>{{ m.content }}"
+        "{%- elif m.role == 'user' -%}{%- set ns.tool = false -%}U:{{ m.content }}A:"
+        "{%- else -%}{{ '<end>' if ns.tool else '' }}{%- set ns.tool = false -%}"
+        "{{ (m.content or m.tool_calls[0].function.name) ~ eos_token }}{%- endif -%}"
+        "{%- endfor -%}{{ '<end>' if ns.tool else '' }}";
+    static const char asked[] =
+        "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"tool_calls\":["
+        "{\"id\":\"call00001\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":{}}}],\"content\":null},"
+        "{\"role\":\"tool\",\"name\":\"f\",\"tool_call_id\":\"call00001\",\"content\":\"3\"},"
+        "{\"role\":\"assistant\",\"content\":\"Three\"},"
+        "{\"role\":\"user\",\"content\":\"So\"},{\"role\":\"assistant\",\"content\":\"Yo\"}]";
+
+    check(outputs, asked, "U:(Hi)A:{(f)</s>}<out>(3)<end>{(Three)</s>}U:(So)A:{(Yo)</s>}");
+    check("chatml", asked,
+          "<|im_start|>user\n(Hi)<|im_end|>\n<|im_start|>assistant\n{<tool_call>\n"
+          "{\"name\": (\"f\"), \"arguments\": {}}\n</tool_call><|im_end|>}\n"
+          "<|im_start|>user\n<tool_response>\n(3)\n</tool_response><|im_end|>\n"
+          "<|im_start|>assistant\n{(Three)<|im_end|>}\n<|im_start|>user\n(So)<|im_end|>\n"
+          "<|im_start|>assistant\n{(Yo)<|im_end|>}\n");
+}
+
 static void llama_2_keeps_its_blanks(void)
 {
     check(
@@ -645,6 +673,7 @@ int main(void)
     scratch_make();
     tokens = make_folder(all_specials, "all");
     RUN(chatml_trains_answers_and_their_ends);
+    RUN(what_stands_behind_a_tools_answer_is_not_trained);
     RUN(llama_2_keeps_its_blanks);
     RUN(llama_3_ends_turns_with_eot);
     RUN(mistral_gemma_phi_deepseek_zephyr_and_plain_train_the_answer);

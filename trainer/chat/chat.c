@@ -157,6 +157,7 @@ static int read_turns(struct chat_turn **out, const json_t *messages, struct err
             json_is_false(weight) || (json_is_number(weight) && json_number_value(weight) == 0.0);
         turns[i].is_assistant = role != NULL && strcmp(role, "assistant") == 0;
         turns[i].is_trained = !is_zero;
+        turns[i].is_tool = role != NULL && strcmp(role, "tool") == 0;
     }
     *out = turns;
     return 0;

@@ -4,7 +4,8 @@
  *
  *     PROMPT content END rest        trained: content and END
  *
- * PROMPT is what add_generation_prompt would write: the model does not write it. When the piece begins otherwise,
+ * PROMPT is what add_generation_prompt would write, which may be another text behind a tool's answer: the model does not
+ * write it. When the piece begins otherwise,
  * what is trained starts with the content, or at once where the piece before ends with PROMPT. END is the special
  * token that ends the turn: EOS, else the first that the template spells after the content; without one everything
  * to the end of the piece is trained, and an EOS that follows all turns.
@@ -204,7 +205,10 @@ static int mark_assistant(const struct chat_marking *m, struct spans *out, const
     size_t begin = 0, end = 0;
     const bool has_content = find_content(m, p, &begin, &end);
 
-    if (h->knows_prompt && writes(m->output, p->begin, p->end, h->prompt, h->prompt_bytes)) {
+    if (h->after_tool != NULL && is_message(m, p->turn - 1) && m->turns[p->turn - 1].is_tool &&
+        writes(m->output, p->begin, p->end, h->after_tool, h->after_tool_bytes)) {
+        begin = p->begin + h->after_tool_bytes;
+    } else if (h->knows_prompt && writes(m->output, p->begin, p->end, h->prompt, h->prompt_bytes)) {
         begin = p->begin + h->prompt_bytes;
     } else if (h->knows_prompt && h->prompt_bytes <= p->begin &&
                writes(m->output, p->begin - h->prompt_bytes, p->begin, h->prompt,

@@ -17,6 +17,9 @@ struct chat_habits {
     char *prompt; /* owned: what add_generation_prompt adds */
     size_t prompt_bytes;
     char *
+        after_tool; /* owned: what a conversation ends with that waits for an answer to a tool's; NULL: nothing known */
+    size_t after_tool_bytes;
+    char *
         head; /* owned: what a turn of the assistant begins with, before its content; NULL: not known */
     size_t head_bytes;
 };
@@ -24,6 +27,7 @@ struct chat_habits {
 /* One message of a conversation. */
 struct chat_turn {
     bool is_assistant, is_trained; /* trained: its weight is not 0 */
+    bool is_tool;
 };
 
 struct chat_marking {

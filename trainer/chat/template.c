@@ -278,6 +278,37 @@ static void learn_prompt(struct chat_template *c)
     json_decref(messages);
 }
 
+/* A question, a call of a tool and its answer; the call comes with a content that is empty or null. */
+static json_t *trial_of_tool(bool is_null)
+{
+    return json_pack("[{s:s,s:s}, {s:s,s:s?,s:[{s:s,s:s,s:{s:s,s:{}}}]}, {s:s,s:s,s:s,s:s}]",
+                     "role", "user", "content", "x", "role", "assistant", "content",
+                     is_null ? NULL : "", "tool_calls", "id", "call00001", "type", "function",
+                     "function", "name", "f", "arguments", "role", "tool", "content", "z", "name",
+                     "f", "tool_call_id", "call00001");
+}
+
+/* What the template writes behind its loop when the last message is a tool's. */
+static void learn_after_tool(struct chat_template *c)
+{
+    struct chat_habits *h = &c->habits;
+
+    for (int is_null = 0; is_null < 2 && h->after_tool == NULL; is_null++) {
+        struct jinja_output o = {0};
+        json_t *messages = trial_of_tool(is_null != 0);
+        struct err err;
+        if (messages != NULL && chat_evaluate(c, messages, NULL, true, &o, &err) == 0) {
+            const size_t begin = behind_the_loop(&o);
+            if (strspn(o.text + begin, " \n") < o.bytes - begin) {
+                h->after_tool_bytes = o.bytes - begin;
+                h->after_tool = copy_bytes(o.text + begin, h->after_tool_bytes);
+            }
+        }
+        jinja_output_fini(&o);
+        json_decref(messages);
+    }
+}
+
 /* What of the head of an answer is not in the generation prompt, so that a model writes it. */
 static void learn_lead(struct chat_template *c)
 {
@@ -330,6 +361,7 @@ static void learn_habits(struct chat_template *c)
     struct err err;
 
     learn_prompt(c);
+    learn_after_tool(c);
     json_t *messages = trial(true);
     if (messages != NULL && chat_render_marked(c, messages, NULL, false, &o, &r, &err) == 0) {
         learn_turn(c, &o, &r);
@@ -442,6 +474,7 @@ void chat_template_close(struct chat_template *c)
     }
     jinja_free(c->jinja);
     free(c->habits.prompt);
+    free(c->habits.after_tool);
     free(c->habits.head);
     free(c->specials);
     free(c->end_text);
