@@ -500,6 +500,9 @@ static void knows_what_ends_a_turn(void)
         {"llama2", "</s>", " </s>", " ", " "},
         {"gemma", "<end_of_turn>", "<end_of_turn>", "", ""},
         {"phi", "<|end|>", "<|end|>", "", ""},
+        {"{% for m in messages %}<{{ m.role }}> {{ m.content ~ '.' ~ eos_token }}{% endfor %}"
+         "{{ '<assistant>' if add_generation_prompt else '' }}",
+         "</s>", ".</s>", " ", "."},
         {"{% for m in messages %}{{ m.content }}\n\n{% endfor %}", NULL, "\n\n", "", ""},
         {"{% for m in messages %}{{ raise_exception('no') }}{% endfor %}", NULL, "", "", ""}};
 

@@ -312,19 +312,22 @@ static void what_a_template_writes_around_an_answer_is_no_part_of_it(void)
                                "\"logit_bias\":{\"65\":100,\"66\":99,\"67\":98,\"68\":97},"
                                "\"frequency_penalty\":2,\"presence_penalty\":2}";
     struct heard whole, h;
-    char lead[2] = {0}, tail[2] = {0}, both[3] = {0};
+    char lead[2] = {0}, two[3] = {0}, tail[2] = {0}, both[3] = {0};
 
     alone(&whole, line);
     const char *text = whole.text[0];
     CHECK(whole.count[0] == 4 && whole.bytes[0] == 4 && text[0] != text[2], "%zu bytes",
           whole.bytes[0]);
-    lead[0] = text[0];
+    lead[0] = two[0] = text[0];
+    two[1] = text[1];
     tail[0] = text[2];
     both[0] = text[1];
     both[1] = text[2];
     const int32_t last = whole.made[0][3].id;
     framed(&h, line, &(struct serve_request){.end = -1, .lead = lead, .tail = ""});
     EXPECT(says(&h, text + 1, 3) && h.finish[0] == FINISH_LENGTH);
+    framed(&h, line, &(struct serve_request){.end = -1, .lead = two, .tail = ""});
+    EXPECT(says(&h, text + 2, 2));
     framed(&h, line, &(struct serve_request){.end = -1, .lead = tail, .tail = ""});
     EXPECT(says(&h, text, 4)); /* another text than the lead is kept */
     framed(&h, line, &(struct serve_request){.end = last, .lead = "", .tail = tail});
