@@ -49,6 +49,8 @@ export const GROUPS = [
   ],
 ];
 
+const LINE_MOST = 1024; // a longer text may have several lines
+
 let schema = null;
 
 // {field: {type, default, minimum, maximum, enum, description}} in the order of spec.def.
@@ -107,7 +109,16 @@ function makeInput(row, id) {
     });
   }
   if (type === 'object') {
-    return h('textarea', { id, rows: 8, spellcheck: 'false', class: 'code' });
+    return h('textarea', { id, rows: 6, spellcheck: 'false', class: 'code' });
+  }
+  if (row.maxLength > LINE_MOST) {
+    return h('textarea', {
+      id,
+      rows: 2,
+      maxlength: row.maxLength,
+      spellcheck: 'false',
+      class: 'code',
+    });
   }
   return h('input', {
     id,
@@ -176,7 +187,8 @@ export class Field {
       return parseObject(text);
     }
     if (this.type !== 'integer' && this.type !== 'number') {
-      return text;
+      // Where there are lines, space at the ends may matter.
+      return this.input.localName === 'textarea' ? this.input.value : text;
     }
     const number = Number(text);
     const { minimum: low, maximum: high } = this.row;

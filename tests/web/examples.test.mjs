@@ -15,6 +15,7 @@ const trainer = resolve(ROOT, process.env.HONE_BUILD || 'build/release', 'hone-t
 const skip = noBrowser || (existsSync(trainer) ? false : 'hone-train is not built');
 
 const TEMPLATE = `{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}<|end|>{% else %}{{ m['content'] }}</s>{% endif %}{% endfor %}`;
+const MANY_LINES = TEMPLATE.replaceAll('%}', '-%}\n');
 
 let honed = null;
 let browser = null;
@@ -291,6 +292,7 @@ test(
       eval_interval: 2,
       early_stopping_patience: 100,
       sample_prompts: { prompts: ['Once upon'], max_tokens: 6 },
+      chat_template: MANY_LINES,
     });
     const window = await form();
     const { page } = window;
@@ -305,12 +307,14 @@ test(
     await page.goto(`${honed.url}/#/new?like=${job.id}`);
     const prompts = page.locator('[name=sample_prompts]');
     await until(async () => /"max_tokens": 6/.test(await prompts.inputValue()), 'the prompts');
+    assert.equal(await page.locator('[name=chat_template]').inputValue(), MANY_LINES);
     await page.getByText('Advanced').click();
     const [asked] = await Promise.all([
       page.waitForRequest((request) => /plan$/.test(request.url()) && /Twice/.test(request.postData())),
       prompts.fill('Once upon\n\n Twice upon '),
     ]);
     assert.deepEqual(asked.postDataJSON().sample_prompts, { prompts: ['Once upon', 'Twice upon'] });
+    assert.equal(asked.postDataJSON().chat_template, MANY_LINES);
     await page.goto(`${honed.url}/#/jobs/${job.id}`);
     for (const round of ['live', 'after a reload']) {
       const { eval: judged } = await honed.call('GET', `/v1/jobs/${job.id}/metrics`);
