@@ -47,7 +47,7 @@ struct lora_choice {
     double alpha, dropout;
     bool rslora;
     unsigned targets; /* bit 1 << t for lora_target t */
-    uint32_t also;    /* trained whole beside them: bit 1 << id for a parameter of params.h (also.h) */
+    uint32_t also; /* trained whole beside them: bit 1 << id for a parameter of params.h (also.h) */
 };
 
 struct arch {
