@@ -138,7 +138,7 @@ static void ends_soon(const char *text, const char *want)
 
     EXPECT(fails(text, want));
     const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-    EXPECT(seconds < 5.0); /* a sanitizer's build is slow */
+    EXPECT(seconds < 60.0); /* of processor time; tenths of one but under a sanitizer */
 }
 
 static void templates_that_never_end_are_ended(void)
