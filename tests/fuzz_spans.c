@@ -10,9 +10,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { TURNS = 5, RUN_BYTES = 3 };
 
-/* system, user, assistant, assistant with weight 0, assistant */
-static const struct chat_turn turns[TURNS] = {
-    {false, true}, {false, true}, {true, true}, {true, false}, {true, true}};
+/* system, tool, assistant, assistant with weight 0, assistant */
+static const struct chat_turn turns[TURNS] = {{.is_trained = true},
+                                              {.is_trained = true, .is_tool = true},
+                                              {.is_assistant = true, .is_trained = true},
+                                              {.is_assistant = true},
+                                              {.is_assistant = true, .is_trained = true}};
 static const struct chat_special specials[] = {
     {"<s>", 3, 0}, {"</s>", 4, 1}, {"e", 1, 2}, {"ee", 2, 3}, {"\n", 1, 4}};
 
@@ -77,8 +80,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct jinja_output o = {0};
     char prompt[] = "<s>A", head[] = "<s>A ";
     const size_t prompt_bytes = n > 0 ? bytes[n - 1] % sizeof prompt : 0;
-    const struct chat_habits habits = {n % 3 != 0, prompt, prompt_bytes, n % 2 == 0 ? head : NULL,
-                                       5};
+    const struct chat_habits habits = {.knows_prompt = n % 3 != 0,
+                                       .prompt = prompt,
+                                       .prompt_bytes = prompt_bytes,
+                                       .after_tool = n % 5 < 3 ? head : NULL,
+                                       .after_tool_bytes = 1 + n % 4,
+                                       .head = n % 2 == 0 ? head : NULL,
+                                       .head_bytes = 5};
 
     make_output(&o, bytes, n);
     for (int by_generation = 0; by_generation < 2; by_generation++) {
