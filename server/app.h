@@ -20,6 +20,8 @@ struct app {
     struct playground *playground;
     struct supervisor *supervisor;
     struct tools *tools;
+    struct inventory *inventory;
+    struct board *board;
 };
 
 #endif

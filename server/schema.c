@@ -70,5 +70,82 @@ static const char first[] =
 static const char judged[] = "ALTER TABLE evals ADD COLUMN accuracy REAL;"
                              "ALTER TABLE checkpoints ADD COLUMN best INTEGER NOT NULL DEFAULT 0;";
 
-const char *const schema_steps[] = {first, judged};
+/* Several people, several devices. Limits of users are NULL where the settings' count. */
+static const char shared[] =
+    "CREATE TABLE new_users(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,"
+    " role TEXT NOT NULL CHECK(role IN('admin','member','viewer')),"
+    " disabled INTEGER NOT NULL DEFAULT 0, created_at INTEGER NOT NULL,"
+    " weight REAL NOT NULL DEFAULT 1, max_devices INTEGER, max_running INTEGER, max_queued INTEGER)"
+    " STRICT;"
+    "INSERT INTO new_users(id, name, role, disabled, created_at)"
+    " SELECT id, name, role, disabled, created_at FROM users;"
+    "DROP TABLE users;"
+    "ALTER TABLE new_users RENAME TO users;"
+
+    /* class: a word of queue_class_word. device_bytes: on each device, as planned. ticket_at, line: the
+     * order of queue.h. ran_s: seconds of running since the time limit began to count. retry_at: not before,
+     * after a failure. */
+    "ALTER TABLE jobs ADD COLUMN class TEXT NOT NULL DEFAULT 'normal';"
+    "ALTER TABLE jobs ADD COLUMN devices INTEGER NOT NULL DEFAULT 1;"
+    "ALTER TABLE jobs ADD COLUMN device_bytes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN time_limit_s INTEGER NOT NULL DEFAULT 604800;"
+    "ALTER TABLE jobs ADD COLUMN requeues INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN preemptible INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN private INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN begin_at INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN retry_at INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN ticket_at INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN line INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN ran_s INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN warned INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN array_seq INTEGER;"
+    "ALTER TABLE jobs ADD COLUMN array_index INTEGER;"
+    "ALTER TABLE jobs ADD COLUMN cloned_from TEXT;"
+    "UPDATE jobs SET ticket_at=created_at, line=seq;"
+    "CREATE INDEX jobs_of_array ON jobs(array_seq) WHERE array_seq IS NOT NULL;"
+
+    "CREATE TABLE arrays(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+    " user_id INTEGER NOT NULL REFERENCES users, name TEXT NOT NULL, request TEXT NOT NULL,"
+    " grid TEXT NOT NULL, total INTEGER NOT NULL, max_running INTEGER NOT NULL,"
+    " created_at INTEGER NOT NULL, idempotency_key TEXT, body_sha256 TEXT) STRICT;"
+    "CREATE UNIQUE INDEX arrays_key ON arrays(user_id, idempotency_key)"
+    " WHERE idempotency_key IS NOT NULL;"
+    "CREATE TABLE dependencies(job_seq INTEGER NOT NULL REFERENCES jobs, parent_seq INTEGER NOT "
+    "NULL"
+    " REFERENCES jobs, kind TEXT NOT NULL CHECK(kind IN('after','afterok','afternotok')),"
+    " PRIMARY KEY(job_seq, parent_seq)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX dependencies_on ON dependencies(parent_seq);"
+
+    /* devices: their ids with commas. cause: "" for an end as asked or done, else a word of outcome.h. */
+    "CREATE TABLE attempts(job_seq INTEGER NOT NULL REFERENCES jobs, n INTEGER NOT NULL,"
+    " devices TEXT NOT NULL, device_count INTEGER NOT NULL, started_at INTEGER NOT NULL,"
+    " ended_at INTEGER, cause TEXT, rank INTEGER, signal INTEGER, step INTEGER,"
+    " PRIMARY KEY(job_seq, n)) STRICT, WITHOUT ROWID;"
+    /* The key makes it impossible that two runs hold a device. */
+    "CREATE TABLE leases(device TEXT PRIMARY KEY, job_seq INTEGER NOT NULL REFERENCES jobs,"
+    " attempt INTEGER NOT NULL, granted_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX leases_of ON leases(job_seq);"
+    /* device_s: all device seconds of the user's ended leases; decayed: as of `at`. */
+    "CREATE TABLE usage(user_id INTEGER PRIMARY KEY REFERENCES users, device_s INTEGER NOT NULL,"
+    " decayed REAL NOT NULL, at INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE preemptions(job_seq INTEGER NOT NULL REFERENCES jobs, at INTEGER NOT NULL,"
+    " for_seq INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX preemptions_of ON preemptions(job_seq, at);"
+    "CREATE TABLE quarantine(device TEXT PRIMARY KEY, since INTEGER NOT NULL, reason TEXT NOT NULL,"
+    " by_user TEXT) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE reservations(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+    " from_at INTEGER NOT NULL, to_at INTEGER NOT NULL, devices TEXT NOT NULL,"
+    " user_id INTEGER REFERENCES users, note TEXT NOT NULL, created_by TEXT NOT NULL,"
+    " created_at INTEGER NOT NULL) STRICT;"
+    /* What runs on cards of a name needed beyond their plan. */
+    "CREATE TABLE margins(card TEXT PRIMARY KEY, bytes INTEGER NOT NULL, learned_at INTEGER NOT "
+    "NULL)"
+    " STRICT, WITHOUT ROWID;"
+    /* Append-only; hash is of the row and the hash before it. */
+    "CREATE TABLE audit(n INTEGER PRIMARY KEY AUTOINCREMENT, t INTEGER NOT NULL, user TEXT NOT "
+    "NULL,"
+    " token TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, object TEXT NOT NULL,"
+    " result TEXT NOT NULL, hash BLOB NOT NULL) STRICT;";
+
+const char *const schema_steps[] = {first, judged, shared};
 const int schema_version = sizeof schema_steps / sizeof schema_steps[0];

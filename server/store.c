@@ -250,13 +250,17 @@ static int migrate(struct store *s, struct err *err)
     if (version > 0 && version < schema_version) {
         TRY(keep_copy(s, (int)version, err));
     }
+    if (version < schema_version) {
+        /* tables that others refer to can be made anew only so; no effect inside a transaction */
+        TRY(db_script(s->writer, "PRAGMA foreign_keys=OFF", err));
+    }
     for (int v = (int)version; v < schema_version; v++) {
         (void)snprintf(step_end, sizeof step_end, "PRAGMA user_version=%d; COMMIT", v + 1);
         TRY(db_script(s->writer, "BEGIN IMMEDIATE", err));
         TRY(db_script(s->writer, schema_steps[v], err));
         TRY(db_script(s->writer, step_end, err));
     }
-    return 0;
+    return db_script(s->writer, "PRAGMA foreign_keys=ON", err);
 }
 
 static int check_whole(struct store *s, struct err *err)

@@ -36,6 +36,19 @@ export const GROUPS = [
   ],
   ['machine', ['precision', 'micro_batch_size', 'recompute', 'threads', 'seed']],
   [
+    'queue',
+    [
+      'devices',
+      'priority',
+      'time_limit_s',
+      'at_time_limit',
+      'preemptible',
+      'begin_at',
+      'depends_on',
+      'visibility',
+    ],
+  ],
+  [
     'saving',
     [
       'log_interval',
