@@ -4,28 +4,19 @@
 #include "kernels/check.h"
 #include "trainer/comm/comm.h"
 
-static comm_ticket keep(struct comm *c, struct queue *q, struct tensor t)
+/* What it gives is what it gets. */
+static comm_ticket copy(struct comm *c, struct queue *q, const struct comm_order *o)
 {
     (void)c;
     (void)q;
-    (void)t;
-    return 0;
-}
+    const int64_t rows = o->kind == COMM_ALL_TO_ALL ? o->in_rows[0] : 0;
+    const size_t bytes = o->kind == COMM_ALL_TO_ALL
+                             ? (size_t)rows * (size_t)tensor_cols(o->in) * dtype_size(o->in.type)
+                             : tensor_bytes(o->in);
 
-static comm_ticket keep_root(struct comm *c, struct queue *q, struct tensor t, int root)
-{
-    CHECK(root == 0, "root %d of a group of one", root);
-    return keep(c, q, t);
-}
-
-static comm_ticket copy(struct comm *c, struct queue *q, struct tensor out, struct tensor in)
-{
-    (void)c;
-    (void)q;
-    CHECK(tensor_bytes(out) == tensor_bytes(in), "%zu bytes into %zu", tensor_bytes(in),
-          tensor_bytes(out));
-    if (out.data != in.data) {
-        memcpy(out.data, in.data, tensor_bytes(in));
+    CHECK(o->kind != COMM_SEND && o->kind != COMM_RECV, "a group of one has no peer");
+    if (o->out.data != o->in.data && bytes > 0) {
+        memcpy(o->out.data, o->in.data, bytes);
     }
     return 0;
 }
@@ -44,18 +35,8 @@ static void close_nothing(struct comm *c)
 
 struct comm comm_self(void)
 {
-    static const struct comm_ops ops = {.name = "self",
-                                        .all_reduce = keep,
-                                        .all_gather = copy,
-                                        .reduce_scatter = copy,
-                                        .broadcast = keep_root,
-                                        .wait = wait_for_nothing,
-                                        .close = close_nothing};
+    static const struct comm_ops ops = {
+        .name = "self", .start = copy, .wait = wait_for_nothing, .close = close_nothing};
 
     return (struct comm){.ops = &ops, .rank = 0, .size = 1};
-}
-
-void comm_all_reduce(struct comm *c, struct queue *q, struct tensor t)
-{
-    c->ops->wait(c, q, c->ops->all_reduce(c, q, t));
 }
