@@ -168,6 +168,9 @@ struct kernels {
      * Columns at or beyond `valid` of the whole vocabulary are padding and take no part. */
     void (*cross_entropy_stats)(struct queue *q, struct tensor stats, struct tensor logits,
                                 struct tensor labels, int64_t vocab0, int64_t valid);
+    /* Statistics of the slices of a vocabulary, parts [n R,3] one rank's after the other's, become those of all of
+     * it, stats [R,3]. Sums are taken in the order of the parts. */
+    void (*cross_entropy_merge)(struct queue *q, struct tensor stats, struct tensor parts);
     /* loss [R] real: max + log(sum) - logit of the label; 0 where not trained. */
     void (*cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,
                                struct tensor labels);

@@ -458,6 +458,12 @@ static void modules_trained_whole_come_back_as_they_were_written(void)
     EXPECT(lora_read(&back, &a, in_scratch("adapter"), &err) == 0 && back.also == EMBED);
 }
 
+static void init_row(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
+                     int64_t row)
+{
+    param_init(out, id, a, layer, seed, (struct param_stretch){row, 0, param_get(id, a).cols});
+}
+
 /* A: uniform within 1 / sqrt(inputs), a function of seed, layer and place; B: 0. */
 static void new_adapters_are_as_peft_makes_them(void)
 {
@@ -469,7 +475,7 @@ static void new_adapters_are_as_peft_makes_them(void)
     a.D = WIDTH;
     a.lora = (struct lora_choice){.r = 4, .alpha = 4, .targets = Q};
     for (int64_t r = 0; r < 4; r++) {
-        param_init_row(row, PARAM_LORA_Q_A, &a, 1, 5, r);
+        init_row(row, PARAM_LORA_Q_A, &a, 1, 5, r);
         for (int i = 0; i < WIDTH; i++) {
             const double x = (double)row[i] * sqrt((double)WIDTH);
             sum += x;
@@ -480,13 +486,13 @@ static void new_adapters_are_as_peft_makes_them(void)
     EXPECT(most <= 1.0 && most > 0.99);
     EXPECT_NEAR(sum / (4 * WIDTH), 0.0, 0.05);
     EXPECT_NEAR(squares / (4 * WIDTH), 1.0 / 3.0, 0.02);
-    param_init_row(again, PARAM_LORA_Q_A, &a, 0, 5, 3);
+    init_row(again, PARAM_LORA_Q_A, &a, 0, 5, 3);
     EXPECT(memcmp(row, again, sizeof row) != 0);
-    param_init_row(again, PARAM_LORA_Q_A, &a, 1, 6, 3);
+    init_row(again, PARAM_LORA_Q_A, &a, 1, 6, 3);
     EXPECT(memcmp(row, again, sizeof row) != 0);
-    param_init_row(again, PARAM_LORA_Q_A, &a, 1, 5, 3);
+    init_row(again, PARAM_LORA_Q_A, &a, 1, 5, 3);
     EXPECT(memcmp(row, again, sizeof row) == 0);
-    param_init_row(row, PARAM_LORA_Q_B, &a, 1, 5, 3);
+    init_row(row, PARAM_LORA_Q_B, &a, 1, 5, 3);
     EXPECT(row[0] <= 0 && row[0] >= 0 && row[3] <= 0 && row[3] >= 0);
 }
 

@@ -7,18 +7,38 @@
 /* Logits of at most this many elements exist at a time: 64 MB in f32. */
 enum { LOGITS_MAX = 1 << 24, CHUNK_MIN = 16 };
 
-static struct dims from_arch(const struct arch *a)
-{
-    return (struct dims){
-        .arch = *a, .D = a->D, .F = a->F, .L = a->L, .H = a->H, .G = a->G, .K = a->K, .V = a->V};
-}
-
 static int64_t chunk_rows(int64_t rows, int64_t vocabulary)
 {
     int64_t chunk = LOGITS_MAX / vocabulary;
 
     chunk = chunk < CHUNK_MIN ? CHUNK_MIN : chunk;
     return chunk < rows ? chunk : rows;
+}
+
+static struct dims from_arch(const struct arch *a)
+{
+    struct dims d = {
+        .arch = *a, .D = a->D, .F = a->F, .L = a->L, .H = a->H, .G = a->G, .K = a->K, .V = a->V};
+
+    dims_divide(&d, 1, 0);
+    return d;
+}
+
+void dims_divide(struct dims *d, int tp, int rank)
+{
+    CHECK(d->H % tp == 0 && d->F % tp == 0 && (d->G % tp == 0 || tp % d->G == 0),
+          "tp %d of %lld heads in %lld groups", tp, (long long)d->H, (long long)d->G);
+    d->tp = tp;
+    d->tp_rank = rank;
+    d->H_tp = d->H / tp;
+    d->F_tp = d->F / tp;
+    d->G_tp = tp < d->G ? d->G / tp : 1;
+    d->G0 = rank * d->G / tp;
+    d->V_tp = (d->V + tp - 1) / tp;
+    d->V0 = rank * d->V_tp;
+    if (d->chunk > 0) {
+        d->chunk = chunk_rows(d->R, d->V_tp);
+    }
 }
 
 struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,

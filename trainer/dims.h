@@ -16,6 +16,10 @@
 struct dims {
     struct arch arch;
     int64_t B, S, R, D, F, L, H, G, K, V;
+    int tp, tp_rank;
+    int64_t H_tp, G_tp, F_tp,
+        V_tp;       /* this rank's share; G_tp is 1 where there are fewer groups than ranks */
+    int64_t G0, V0; /* its first group, and its first row of the vocabulary */
     int64_t chunk;  /* rows of the head that have logits at a time          */
     int64_t micros; /* microbatches of this rank in one step                */
     enum dtype act; /* activations and weights as kernels read them         */
@@ -30,6 +34,10 @@ struct dims {
 /* Sizes of a training run: micro_batch and sequence are resolved values. */
 struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,
                       int64_t sequence, int threads);
+
+/* Divide by tensor parallelism: d of a rank that holds everything becomes that of rank `rank` of `tp`. CHECKs
+ * that it divides (shares_check). */
+void dims_divide(struct dims *d, int tp, int rank);
 
 /* Sizes for generating: one sequence of up to `positions` tokens. */
 struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,

@@ -2,10 +2,12 @@
 #include "trainer/model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/check.h"
 #include "kernels/workspace.h"
 #include "trainer/schedule.h"
+#include "trainer/shares.h"
 #include "trainer/trained.h"
 
 int model_new(struct model **out, const struct dims *d, struct err *err)
@@ -59,20 +61,21 @@ static size_t linear_workspace(const struct dims *d, int64_t rows, int64_t out, 
 /* Bytes of workspace for the largest kernel call of the model. */
 static size_t workspace_of(const struct dims *d)
 {
-    const int64_t qkv = (d->H + 2 * d->G) * d->K, up = d->arch.gated ? 2 * d->F : d->F;
-    const struct attention_shape s = {.B = d->B, .S = d->S, .H = d->H, .G = d->G, .K = d->K};
+    const int64_t qkv = (d->H_tp + 2 * d->G_tp) * d->K;
+    const int64_t up = d->arch.gated ? 2 * d->F_tp : d->F_tp;
+    const struct attention_shape s = {.B = d->B, .S = d->S, .H = d->H_tp, .G = d->G_tp, .K = d->K};
     const int64_t wide = up > qkv ? up : qkv, widest = wide > d->D ? wide : d->D;
     size_t n = workspace_attention(&s, d->act, d->threads);
 
     n = larger(n, workspace_columns(d->R, widest, d->threads));
     n = larger(n, linear_workspace(d, d->R, qkv, d->D, d->act));
-    n = larger(n, linear_workspace(d, d->R, d->D, d->H * d->K, d->act));
+    n = larger(n, linear_workspace(d, d->R, d->D, d->H_tp * d->K, d->act));
     n = larger(n, linear_workspace(d, d->R, up, d->D, d->act));
-    n = larger(n, linear_workspace(d, d->R, d->D, d->F, d->act));
+    n = larger(n, linear_workspace(d, d->R, d->D, d->F_tp, d->act));
     /* The last chunk of the head may be any number of rows; bounds grow with the rows. */
-    n = larger(n, linear_workspace(d, d->chunk, d->V, d->D, DTYPE_REAL));
+    n = larger(n, linear_workspace(d, d->chunk, d->V_tp, d->D, DTYPE_REAL));
     if (!d->training) {
-        const int64_t heads = d->H * d->K, in = d->F > heads ? d->F : heads;
+        const int64_t heads = d->H_tp * d->K, in = d->F_tp > heads ? d->F_tp : heads;
         n = larger(n, workspace_rows(d->R, in > d->D ? in : d->D, d->act));
     }
     if (d->arch.lora.r > 0) {
@@ -89,7 +92,7 @@ static int64_t widest_adapter(const struct dims *d, enum lora_part part)
 
     for (int t = 0; t < LORA_TARGETS; t++) {
         if (param_has_lora(&d->arch, (enum lora_target)t)) {
-            const struct param p = param_get(param_adapter((enum lora_target)t, part), &d->arch);
+            const struct share p = share_of(param_adapter((enum lora_target)t, part), d);
             const int64_t n = part == LORA_A ? p.cols : p.rows;
             most = n > most ? n : most;
         }
@@ -101,8 +104,9 @@ static int64_t widest_adapter(const struct dims *d, enum lora_part part)
  * are not. */
 static int64_t widest_part(const struct dims *d)
 {
-    const int64_t adapter = widest_adapter(d, LORA_B), up = d->arch.gated ? d->F : 0;
-    const int64_t stacked = d->freeze == NULL ? 0 : d->H * d->K > up ? d->H * d->K : up;
+    const int64_t adapter = widest_adapter(d, LORA_B), up = d->arch.gated ? d->F_tp : 0;
+    const int64_t heads = d->H_tp * d->K;
+    const int64_t stacked = d->freeze == NULL ? 0 : heads > up ? heads : up;
 
     return adapter > stacked ? adapter : stacked;
 }
@@ -276,26 +280,39 @@ void model_round(const struct model *m, const struct kernels *k, struct queue *q
     }
 }
 
+/* A row of the rank's share; padding is 0. */
+static void init_row(const struct model *m, const struct weight *w, const struct share *s,
+                     uint64_t seed, int64_t row, real *out)
+{
+    const struct param_stretch at = {share_row(s, row), s->col0, s->cols};
+
+    if (at.row < 0) {
+        memset(out, 0, (size_t)s->cols * sizeof *out);
+    } else {
+        param_init(out, w->id, &m->d.arch, w->layer, seed, at);
+    }
+}
+
 /* Rows of a master; one that is rounded, since it is not trained, goes through the workspace. */
 static void init_weight(const struct model *m, const struct weight *w, const struct kernels *k,
                         struct queue *q, uint64_t seed)
 {
+    const struct share s = share_of(w->id, &m->d);
     const struct tensor to = w->master;
-    const int64_t rows = to.dim[0], cols = tensor_cols(to);
 
     if (to.type != DTYPE_REAL) {
-        const struct tensor row = tensor_make(q->workspace, DTYPE_REAL, 1, cols);
+        const struct tensor row = tensor_make(q->workspace, DTYPE_REAL, 1, s.cols);
         CHECK(tensor_bytes(row) <= q->workspace_bytes, "a workspace of %zu bytes for %lld columns",
-              q->workspace_bytes, (long long)cols);
-        for (int64_t i = 0; i < rows; i++) {
-            param_init_row(row.data, w->id, &m->d.arch, w->layer, seed, i);
+              q->workspace_bytes, (long long)s.cols);
+        for (int64_t i = 0; i < s.rows; i++) {
+            init_row(m, w, &s, seed, i, row.data);
             k->cast(q, tensor_slice(to, i, 1), row);
         }
         return;
     }
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        param_init_row((real *)to.data + i * cols, w->id, &m->d.arch, w->layer, seed, i);
+    for (int64_t i = 0; i < s.rows; i++) {
+        init_row(m, w, &s, seed, i, (real *)to.data + i * s.cols);
     }
 }
 

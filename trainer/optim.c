@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "trainer/shares.h"
+
 static bool is_trained(const struct weight *w)
 {
     return tensor_count(w->dw) > 0;
@@ -17,18 +19,28 @@ void grads_zero(const struct model *m, const struct kernels *k, struct queue *q)
     }
 }
 
-double grads_norm(const struct model *m, const struct kernels *k, struct queue *q)
+void grads_sum(const struct model *m, const struct grad_groups *g, struct queue *q)
 {
-    double sum = 0.0;
-
-    k->zero(q, m->square_sum);
     for (int i = 0; i < m->weight_count; i++) {
-        if (is_trained(&m->weights[i])) {
-            k->sum_squares(q, m->square_sum, m->weights[i].dw);
+        const struct weight *w = &m->weights[i];
+        const struct share s = share_of(w->id, &m->d);
+        if (is_trained(w) && s.is_partial) {
+            comm_all_reduce(s.copies == m->d.tp ? g->tp : g->kv, q, w->dw);
         }
     }
-    sum = *(const double *)m->square_sum.data;
-    return sqrt(sum);
+}
+
+double grads_norm(const struct model *m, const struct kernels *k, struct queue *q, struct comm *tp)
+{
+    k->zero(q, m->square_sum);
+    for (int i = 0; i < m->weight_count; i++) {
+        const struct weight *w = &m->weights[i];
+        if (is_trained(w) && share_of(w->id, &m->d).is_first) {
+            k->sum_squares(q, m->square_sum, w->dw);
+        }
+    }
+    comm_all_reduce(tp, q, m->square_sum);
+    return sqrt(*(const double *)m->square_sum.data);
 }
 
 double grads_clip_scale(double norm, double clip)

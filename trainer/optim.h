@@ -9,8 +9,17 @@
  * Gradients to zero, before the first microbatch of a step. */
 void grads_zero(const struct model *m, const struct kernels *k, struct queue *q);
 
-/* L2 norm over all gradients; NaN or infinite when any is. */
-double grads_norm(const struct model *m, const struct kernels *k, struct queue *q);
+/* The groups that gradients are summed over. */
+struct grad_groups {
+    struct comm *tp; /* tensor parallel                                             */
+    struct comm *kv; /* of those the ranks that hold the same key and value heads   */
+};
+
+/* After the last microbatch: parts of gradients (shares.h) become sums. */
+void grads_sum(const struct model *m, const struct grad_groups *g, struct queue *q);
+
+/* L2 norm over all gradients of the whole model, each once; NaN or infinite when any is. The same on all ranks. */
+double grads_norm(const struct model *m, const struct kernels *k, struct queue *q, struct comm *tp);
 
 /* What a step multiplies gradients by: min(1, clip / (norm + 1e-6)); clip 0 is no clipping. */
 double grads_clip_scale(double norm, double clip);

@@ -172,16 +172,16 @@ static float uniform(uint64_t stream, uint64_t n)
     return (float)((double)(mix(stream ^ mix(n)) >> 11) * 0x1p-52 - 1.0);
 }
 
-void param_init_row(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
-                    int64_t row)
+void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
+                struct param_stretch stretch)
 {
     const struct param p = param_get(id, a);
     const uint64_t stream = mix(seed ^ mix((uint64_t)id << 32 | (uint64_t)layer));
     const double resid = p.init == INIT_NORMAL_RESID ? sqrt(2.0 * (double)a->L) : 1.0;
     const float std = (float)(a->init_std / resid), bound = (float)(1.0 / sqrt((double)p.cols));
 
-    for (int64_t c = 0; c < p.cols; c++) {
-        const uint64_t at = (uint64_t)file_index(&p, row, c);
+    for (int64_t c = 0; c < stretch.cols; c++) {
+        const uint64_t at = (uint64_t)file_index(&p, stretch.row, stretch.col0 + c);
         switch (p.init) {
         case INIT_ONES: out[c] = REAL(1.0); break;
         case INIT_ZEROS: out[c] = REAL(0.0); break;

@@ -14,9 +14,14 @@ enum param_id {
 };
 
 enum shard {
-    SHARD_WHOLE, /* every tensor-parallel rank holds all of it                        */
-    SHARD_ROWS,  /* split along outputs (or vocabulary, or heads)                     */
-    SHARD_COLS   /* split along inputs                                                */
+    SHARD_WHOLE, /* every tensor-parallel rank holds all of it      */
+    SHARD_VOCAB, /* split along outputs, or vocabulary ...          */
+    SHARD_HEADS,
+    SHARD_GROUPS,
+    SHARD_WIDTH,
+    SHARD_FUSED,
+    SHARD_HEADS_IN, /* along inputs: the product is a part of a sum */
+    SHARD_WIDTH_IN
 };
 
 enum init { INIT_ONES, INIT_ZEROS, INIT_NORMAL, INIT_NORMAL_RESID, INIT_UNIFORM };
@@ -60,9 +65,14 @@ void param_name(char out[PARAM_NAME], const struct param *p, int layer);
 int params_tensors(const struct arch *a);
 int64_t params_count(const struct arch *a);
 
-/* Initial values of row `row` of the whole parameter into out [cols]. A value depends on the seed,
- * the parameter, the layer and its index in the Hugging Face tensor, never on ranks or order. */
-void param_init_row(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
-                    int64_t row);
+/* A stretch of a row of the whole parameter. */
+struct param_stretch {
+    int64_t row, col0, cols;
+};
+
+/* Initial values of a stretch into out [cols]. A value depends on the seed, the parameter, the layer and its
+ * index in the Hugging Face tensor, never on ranks or order. */
+void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
+                struct param_stretch at);
 
 #endif

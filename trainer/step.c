@@ -41,7 +41,7 @@ static int list_actions(struct engine *e, const struct dims *d, struct err *err)
 
 int engine_open(struct engine *e, const struct dims *d, const char *isa, struct err *err)
 {
-    *e = (struct engine){.tp = comm_self()};
+    *e = (struct engine){.tp = comm_self(), .kv = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
     if (rc == 0) {
         rc = model_new(&e->model, d, err);
@@ -190,7 +190,8 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
         }
     }
     *result = sums_of(e, in->trained);
-    result->grad_norm = grads_norm(m, e->k, &e->q);
+    grads_sum(m, &(struct grad_groups){&e->tp, &e->kv}, &e->q);
+    result->grad_norm = grads_norm(m, e->k, &e->q, &e->tp);
 }
 
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result)

@@ -3,8 +3,21 @@
 
 static struct attention_shape shape_of(const struct dims *d)
 {
-    return (struct attention_shape){
-        .B = d->B, .S = d->S, .H = d->H, .G = d->G, .K = d->K, .scale = d->arch.attention_scale};
+    return (struct attention_shape){.B = d->B,
+                                    .S = d->S,
+                                    .H = d->H_tp,
+                                    .G = d->G_tp,
+                                    .K = d->K,
+                                    .scale = d->arch.attention_scale};
+}
+
+/* Dropout of scores counts heads of the whole layer. */
+static bool drops_scores(struct dropout *drop, const struct attention *a, const struct ctx *c)
+{
+    const bool drops = drop_at(drop, c, a->layer, DROP_SCORES);
+
+    drop->feature0 = c->d->tp_rank * c->d->H_tp;
+    return drops;
 }
 
 void attention_plan(struct attention *a, struct planner *p, int layer)
@@ -13,24 +26,24 @@ void attention_plan(struct attention *a, struct planner *p, int layer)
     static const enum param_id b[3] = {PARAM_Q_B, PARAM_K_B, PARAM_V_B};
     static const enum param_id out_w = PARAM_OUT_W, out_b = PARAM_OUT_B;
     const struct dims *d = p->d;
-    const int64_t fused = (d->H + 2 * d->G) * d->K;
+    const int64_t fused = (d->H_tp + 2 * d->G_tp) * d->K;
     const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
 
     a->layer = layer;
     linear_plan(&a->qkv, p, w, b, 3, layer);
     a->fused = plan_keep(p, d->act, d->R, fused);
-    a->mixed = plan_keep(p, d->act, d->R, d->H * d->K);
-    a->lse = plan_keep(p, DTYPE_REAL, d->R, d->H);
+    a->mixed = plan_keep(p, d->act, d->R, d->H_tp * d->K);
+    a->lse = plan_keep(p, DTYPE_REAL, d->R, d->H_tp);
     linear_plan(&a->out, p, &out_w, &out_b, 1, layer);
     if (d->training) {
         const size_t kept = layout_mark(p->lo, LIFE_SCRATCH);
-        a->dmixed = plan_scratch(p, d->act, d->R, d->H * d->K);
+        a->dmixed = plan_scratch(p, d->act, d->R, d->H_tp * d->K);
         a->dfused = plan_scratch(p, d->act, d->R, fused);
         /* What is rebuilt stays until the block has been through backward. */
         layout_release(p->lo, LIFE_SCRATCH, d->recompute == RECOMPUTE_NONE ? scratch : kept);
     } else {
-        a->cache[0] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G * d->K);
-        a->cache[1] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G * d->K);
+        a->cache[0] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G_tp * d->K);
+        a->cache[1] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G_tp * d->K);
         layout_release(p->lo, LIFE_SCRATCH, scratch);
     }
 }
@@ -57,12 +70,11 @@ void attention_forward(const struct attention *a, const struct rope *r, const st
     if (!c->d->training) {
         attend_cached(a, c, slides ? arch->window : 0);
     } else {
-        const bool drops = drop_at(&drop, c, a->layer, DROP_SCORES);
+        const bool drops = drops_scores(&drop, a, c);
         c->k->attention_forward(c->q, here(c, a->mixed), here(c, a->lse), here(c, a->fused),
                                 c->batch.first[slides], &s, drops ? &drop : NULL);
     }
     linear_forward(&a->out, c, y, here(c, a->mixed));
-    tp_leave_forward(c, y);
 }
 
 void attention_backward(const struct attention *a, const struct rope *r, const struct ctx *c,
@@ -73,7 +85,7 @@ void attention_backward(const struct attention *a, const struct rope *r, const s
     const struct attention_shape s = shape_of(c->d);
     const struct tensor saved[3] = {here(c, a->mixed), here(c, a->lse), here(c, a->fused)};
     struct dropout drop;
-    const bool drops = drop_at(&drop, c, a->layer, DROP_SCORES);
+    const bool drops = drops_scores(&drop, a, c);
 
     linear_backward(&a->out, c, here(c, a->dmixed), dy, here(c, a->mixed));
     c->k->attention_backward(c->q, here(c, a->dfused), here(c, a->dmixed), saved,

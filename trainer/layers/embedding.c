@@ -17,7 +17,10 @@ void embedding_forward(const struct embedding *e, const struct ctx *c, struct te
 {
     struct dropout drop;
 
-    c->k->embedding_forward(c->q, y, c->batch.ids, e->w, 0, c->batch.pos, e->p);
+    /* one rank of those whose sum it is adds the positions */
+    c->k->embedding_forward(c->q, y, c->batch.ids, e->w, c->d->V0, c->batch.pos,
+                            c->d->tp_rank == 0 ? e->p : tensor_none());
+    tp_leave_forward(c, y);
     if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
         c->k->dropout(c->q, y, y, &drop);
     }
@@ -33,5 +36,5 @@ void embedding_backward(const struct embedding *e, const struct ctx *c, struct t
     if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
         c->k->dropout(c->q, dy, dy, &drop);
     }
-    c->k->embedding_backward(c->q, e->dw, e->dp, dy, c->batch.ids, 0, c->batch.pos);
+    c->k->embedding_backward(c->q, e->dw, e->dp, dy, c->batch.ids, c->d->V0, c->batch.pos);
 }

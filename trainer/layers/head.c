@@ -20,17 +20,33 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
     h->loss_sum = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     h->hits = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     h->h = plan_scratch(p, d->act, d->R, d->D);
-    h->logits = plan_scratch(p, DTYPE_REAL, d->chunk, d->V);
+    h->logits = plan_scratch(p, DTYPE_REAL, d->chunk, d->V_tp);
     h->dlogits = h->logits;
     h->stats = plan_scratch(p, DTYPE_REAL, d->chunk, 3);
     h->loss = plan_scratch(p, DTYPE_REAL, d->chunk, 1);
+    h->parts = tensor_none();
+    if (d->tp > 1) {
+        h->parts = plan_scratch(p, DTYPE_REAL, d->chunk * d->tp, 3);
+    }
     if (d->training) {
         h->dh = plan_scratch(p, d->act, d->R, d->D);
         if (d->act != DTYPE_REAL) {
-            h->dlogits = plan_scratch(p, d->act, d->chunk, d->V);
+            h->dlogits = plan_scratch(p, d->act, d->chunk, d->V_tp);
         }
     }
     layout_release(p->lo, LIFE_SCRATCH, scratch);
+}
+
+/* Statistics of this rank's part of the vocabulary become those of all of it. */
+static void combine_ranks(const struct head *h, const struct ctx *c, struct tensor stats)
+{
+    if (c->tp->size == 1) {
+        return;
+    }
+    const struct tensor parts =
+        tensor_slice(h->parts, 0, tensor_rows(stats) * (int64_t)c->tp->size);
+    comm_wait(c->tp, c->q, comm_start_all_gather(c->tp, c->q, parts, stats));
+    c->k->cross_entropy_merge(c->q, stats, parts);
 }
 
 /* Rows [row, row + rows) of the normed input: logits, statistics, and their losses to loss_sum, what is predicted right to hits. */
@@ -42,7 +58,8 @@ static void losses_of(const struct head *h, const struct ctx *c, int64_t row, in
     const struct tensor labels = tensor_slice(c->batch.labels, row, rows);
 
     c->k->gemm(c->q, logits, tensor_slice(h->h, row, rows), AS_IS, h->w, TRANSPOSED, 0.0F);
-    c->k->cross_entropy_stats(c->q, stats, logits, labels, 0, c->d->V);
+    c->k->cross_entropy_stats(c->q, stats, logits, labels, c->d->V0, c->d->V);
+    combine_ranks(h, c, stats);
     c->k->cross_entropy_loss(c->q, loss, stats, labels);
     c->k->sum(c->q, h->loss_sum, loss);
     c->k->cross_entropy_hits(c->q, h->hits, stats, labels);
@@ -72,9 +89,9 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
         const struct tensor dlogits = tensor_slice(h->dlogits, 0, rows);
 
         losses_of(h, c, row, rows);
-        c->k->cross_entropy_backward(c->q, dlogits, tensor_slice(h->logits, 0, rows),
-                                     tensor_slice(h->stats, 0, rows),
-                                     tensor_slice(c->batch.labels, row, rows), 0, c->d->V, scale);
+        c->k->cross_entropy_backward(
+            c->q, dlogits, tensor_slice(h->logits, 0, rows), tensor_slice(h->stats, 0, rows),
+            tensor_slice(c->batch.labels, row, rows), c->d->V0, c->d->V, scale);
         if (tensor_count(h->dw) > 0) {
             c->k->gemm(c->q, h->dw, dlogits, TRANSPOSED, tensor_slice(h->h, row, rows), AS_IS,
                        1.0F);
@@ -84,6 +101,7 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
         }
     }
     if (!ends) {
+        tp_enter_backward(c, here(c, h->dh));
         norm_backward(&h->norm, c, dx, here(c, h->dh), x);
     }
 }

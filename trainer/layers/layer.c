@@ -2,6 +2,7 @@
 #include "trainer/layers/layer.h"
 
 #include "kernels/check.h"
+#include "trainer/shares.h"
 #include "trainer/trained.h"
 
 static void plan_optimizer(struct weight *w, struct planner *p)
@@ -19,20 +20,21 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
                   int n, int layer)
 {
     const struct dims *d = p->d;
-    const int64_t cols = param_get(ids[0], &d->arch).cols;
+    const int64_t cols = share_of(ids[0], d).cols;
     int64_t rows = 0, row = 0;
     int trained = 0;
 
     for (int i = 0; i < n; i++) {
-        const struct param q = param_get(ids[i], &d->arch);
-        CHECK(q.exists && q.cols == cols, "parameter %d cannot be stacked", (int)ids[i]);
-        rows += q.rows;
+        const struct share s = share_of(ids[i], d);
+        CHECK(param_get(ids[i], &d->arch).exists && s.cols == cols,
+              "parameter %d cannot be stacked", (int)ids[i]);
+        rows += s.rows;
         trained += trained_has(d, ids[i], layer);
     }
     *w = layout_take(p->lo, LIFE_WEIGHT, d->act, rows, cols);
     *dw = trained == n ? layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, rows, cols) : tensor_none();
     for (int i = 0; i < n; i++) {
-        const int64_t part = param_get(ids[i], &d->arch).rows;
+        const int64_t part = share_of(ids[i], d).rows;
         struct weight *x = &p->weights[p->count++];
         *x = (struct weight){.id = ids[i], .layer = layer, .w = tensor_slice(*w, row, part)};
         x->master = x->w;

@@ -110,7 +110,7 @@ struct lora {
     struct tensor a, da, b, db;      /* [r,in], [out,r]                                     */
     struct tensor u;                 /* kept [R,r]                                          */
     struct tensor part, dropped, du; /* scratch [R,out] (may be absent), [R,in], [R,r]      */
-    int64_t first;
+    int64_t first, input0;           /* its first column in y; in the whole layer's input */
     double scale;
     int layer, site; /* of its dropout */
 };
@@ -138,6 +138,7 @@ struct linear {
     struct trained_part pieces[LINEAR_PARTS];
     struct lora lora[LINEAR_PARTS];
     int piece_count, lora_count;
+    bool gives_part; /* its inputs are divided: y is a part of a sum until tp_leave */
 };
 /* biases: NULL, or n ids like `weights`. */
 void linear_plan(struct linear *l, struct planner *p, const enum param_id *weights,
@@ -227,6 +228,7 @@ struct head {
     struct tensor stats, loss;     /* scratch [chunk,3], [chunk,1]             */
     struct tensor loss_sum, hits;  /* f64 [1]: added to by each call; labels predicted right */
     bool lowest;                   /* nothing below is trained                 */
+    struct tensor parts; /* scratch [chunk tp,3]: statistics of all ranks; absent without */
 };
 void head_plan(struct head *h, struct planner *p, const struct embedding *e);
 /* Adds the losses of the rows to loss_sum. */

@@ -2,6 +2,7 @@
 #include "trainer/layers/layer.h"
 
 #include "kernels/check.h"
+#include "trainer/shares.h"
 
 /* Gradients of those stacked parameters that are trained where not all are. */
 static void plan_pieces(struct linear *l, const struct planner *p, int n, int first_weight,
@@ -40,7 +41,7 @@ static void plan_adapters(struct linear *l, struct planner *p, const enum param_
                 lora_plan(&l->lora[l->lora_count++], p, target, row, width, layer);
             }
         }
-        row += param_get(weights[i], &p->d->arch).rows;
+        row += share_of(weights[i], p->d).rows;
     }
 }
 
@@ -52,6 +53,7 @@ void linear_plan(struct linear *l, struct planner *p, const enum param_id *weigh
 
     CHECK(n <= LINEAR_PARTS, "%d parameters in one matrix", n);
     *l = (struct linear){.b = tensor_none(), .db = tensor_none()};
+    l->gives_part = share_of(weights[0], p->d).cols < param_get(weights[0], &p->d->arch).cols;
     plan_weights(p, &l->w, &l->dw, weights, n, layer);
     if (has_bias) {
         plan_weights(p, &l->b, &l->db, biases, n, layer);
@@ -72,11 +74,14 @@ void product_forward(const struct ctx *c, struct tensor y, struct tensor x, stru
 void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y, struct tensor x)
 {
     product_forward(c, y, x, l->w);
-    if (tensor_count(l->b) > 0) {
-        c->k->bias_forward(c->q, y, l->b);
-    }
     for (int i = 0; i < l->lora_count; i++) {
         lora_forward(&l->lora[i], c, y, x);
+    }
+    if (l->gives_part) {
+        tp_leave_forward(c, y);
+    }
+    if (tensor_count(l->b) > 0) {
+        c->k->bias_forward(c->q, y, l->b);
     }
 }
 

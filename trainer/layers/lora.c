@@ -8,6 +8,7 @@
  * What an adapter acts on may be a few columns of y, as of queries, keys and values that lie in one matrix.
  */
 #include "trainer/layers/layer.h"
+#include "trainer/shares.h"
 
 double lora_scale(const struct lora_choice *choice)
 {
@@ -26,7 +27,7 @@ void lora_plan(struct lora *l, struct planner *p, enum lora_target target, int64
 {
     const struct dims *d = p->d;
     const enum param_id a = param_adapter(target, LORA_A), b = param_adapter(target, LORA_B);
-    const int64_t out = param_get(b, &d->arch).rows, in = param_get(a, &d->arch).cols;
+    const int64_t out = share_of(b, d).rows, in = share_of(a, d).cols;
 
     *l = (struct lora){.part = tensor_none(), .dropped = tensor_none(), .du = tensor_none()};
     plan_weights(p, &l->a, &l->da, &a, 1, layer);
@@ -41,6 +42,7 @@ void lora_plan(struct lora *l, struct planner *p, enum lora_target target, int64
     if (d->training && d->arch.lora.dropout > 0.0) {
         l->dropped = as_matrix(p->room.dropped, d->R, in);
     }
+    l->input0 = share_of(a, d).col0;
     l->first = first;
     l->scale = lora_scale(&d->arch.lora);
     l->layer = layer;
@@ -57,6 +59,7 @@ static bool drops(const struct lora *l, const struct ctx *c, struct dropout *dro
     drop->S = c->d->S;
     drop->layer = l->layer;
     drop->site = l->site;
+    drop->feature0 = l->input0;
     return true;
 }
 

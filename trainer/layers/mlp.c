@@ -11,13 +11,13 @@ void mlp_plan(struct mlp *m, struct planner *p, int layer)
     const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
 
     linear_plan(&m->up, p, &gated_w[2 - parts], &gated_b[2 - parts], parts, layer);
-    m->h = plan_keep(p, d->act, d->R, parts * d->F);
+    m->h = plan_keep(p, d->act, d->R, parts * d->F_tp);
     linear_plan(&m->down, p, &down_w, &down_b, 1, layer);
     const size_t kept = layout_mark(p->lo, LIFE_SCRATCH);
-    m->a = plan_scratch(p, d->act, d->R, d->F);
+    m->a = plan_scratch(p, d->act, d->R, d->F_tp);
     if (d->training) {
-        m->da = plan_scratch(p, d->act, d->R, d->F);
-        m->dh = plan_scratch(p, d->act, d->R, parts * d->F);
+        m->da = plan_scratch(p, d->act, d->R, d->F_tp);
+        m->dh = plan_scratch(p, d->act, d->R, parts * d->F_tp);
     }
     layout_release(p->lo, LIFE_SCRATCH,
                    d->training && d->recompute != RECOMPUTE_NONE ? kept : scratch);
@@ -37,7 +37,6 @@ void mlp_forward(const struct mlp *m, const struct ctx *c, struct tensor y, stru
     linear_forward(&m->up, c, here(c, m->h), x);
     activate(m, c);
     linear_forward(&m->down, c, y, here(c, m->a));
-    tp_leave_forward(c, y);
 }
 
 void mlp_backward(const struct mlp *m, const struct ctx *c, struct tensor dx, struct tensor dy,

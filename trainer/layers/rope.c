@@ -61,7 +61,7 @@ void rope_fill(const struct rope *r, const struct arch *a)
 static void turn(const struct rope *r, const struct ctx *c, struct tensor qkv, bool inverse)
 {
     if (tensor_count(r->cos) > 0) { /* queries and keys, not values */
-        c->k->rope(c->q, qkv, c->d->H + c->d->G, c->batch.pos, r->cos, r->sin, inverse);
+        c->k->rope(c->q, qkv, c->d->H_tp + c->d->G_tp, c->batch.pos, r->cos, r->sin, inverse);
     }
 }
 

@@ -68,6 +68,31 @@ void VEC(cross_entropy_stats)(struct queue *q, struct tensor stats, struct tenso
     }
 }
 
+void VEC(cross_entropy_merge)(struct queue *q, struct tensor stats, struct tensor parts)
+{
+    const int64_t R = tensor_rows(stats), n = tensor_rows(parts) / larger(R, 1);
+
+    (void)q;
+    check_real(stats, R * 3);
+    check_real(parts, n * R * 3);
+    for (int64_t r = 0; r < R; r++) {
+        const real *part = (const real *)parts.data + r * 3;
+        real *out = (real *)stats.data + r * 3;
+        real max = -(real)INFINITY, sum = 0, label = 0;
+        for (int64_t i = 0; i < n; i++) {
+            max = r_fmax(max, part[i * R * 3]);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const real *one = part + i * R * 3; /* a slice of padding alone has the sum 0 */
+            sum += one[1] > 0 ? one[1] * r_exp(one[0] - max) : REAL(0.0);
+            label += one[2];
+        }
+        out[0] = max;
+        out[1] = sum;
+        out[2] = label;
+    }
+}
+
 void VEC(cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,
                              struct tensor labels)
 {

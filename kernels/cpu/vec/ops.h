@@ -50,6 +50,7 @@ void VEC(take_columns)(struct queue *q, struct tensor y, struct tensor x, int64_
 void VEC(add_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
 void VEC(cross_entropy_stats)(struct queue *q, struct tensor stats, struct tensor logits,
                               struct tensor labels, int64_t vocab0, int64_t valid);
+void VEC(cross_entropy_merge)(struct queue *q, struct tensor stats, struct tensor parts);
 void VEC(cross_entropy_loss)(struct queue *q, struct tensor loss, struct tensor stats,
                              struct tensor labels);
 void VEC(cross_entropy_hits)(struct queue *q, struct tensor hits, struct tensor stats,

@@ -44,6 +44,7 @@ const struct cpu_isa VEC(cpu_isa) = {
             .take_columns = VEC(take_columns),
             .add_columns = VEC(add_columns),
             .cross_entropy_stats = VEC(cross_entropy_stats),
+            .cross_entropy_merge = VEC(cross_entropy_merge),
             .cross_entropy_loss = VEC(cross_entropy_loss),
             .cross_entropy_hits = VEC(cross_entropy_hits),
             .cross_entropy_backward = VEC(cross_entropy_backward),

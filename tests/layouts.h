@@ -1,0 +1,250 @@
+/* layouts.h - the same run on one rank and on several: ranks are forks, what they find lies in shared memory.
+ *
+ * Included by f64_layouts.c (double) and test_layouts.c (float), which differ in tolerances.
+ */
+#ifndef TESTS_LAYOUTS_H
+#define TESTS_LAYOUTS_H
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/check.h"
+#include "tests/tap.h"
+#include "trainer/base/json.h"
+#include "trainer/comm/shm.h"
+#include "trainer/mesh.h"
+#include "trainer/shares.h"
+#include "trainer/step.h"
+
+enum { LAYOUT_STEPS = 10, LAYOUT_BATCH = 4, LAYOUT_SEQUENCE = 24, LAYOUT_RANKS = 8 };
+enum { KIND_TP, KIND_KV, KINDS };
+
+/* What is run, but for its layout. */
+struct job_case {
+    const char *name, *config;
+    double dropout, lora_dropout;
+    int lora_rank;
+    enum precision precision;
+    enum recompute recompute;
+};
+
+/* In shared memory. `weights` are whole parameters one after the other, tied ones once. */
+struct found {
+    double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
+    int64_t collectives[LAYOUT_RANKS];
+    real weights[];
+};
+
+static inline struct arch case_arch(const struct job_case *c)
+{
+    struct arch a;
+    struct err err = {0};
+    json_t *config = json_loads(c->config, 0, NULL);
+
+    CHECK(config != NULL, "%s", c->name);
+    CHECK(arch_read(&a, config, 0, &err) == 0, "%s: %s", c->name, err.text);
+    json_decref(config);
+    if (c->lora_rank > 0) {
+        a.lora = (struct lora_choice){
+            .r = c->lora_rank, .alpha = 2 * c->lora_rank, .dropout = c->lora_dropout};
+        for (int t = 0; t < LORA_TARGETS; t++) {
+            const bool fused = t == (int)LORA_QKV, apart = t <= (int)LORA_V;
+            const bool gpt2 = a.family == FAMILY_GPT2;
+            if (gpt2 ? !apart && t != (int)LORA_GATE : !fused) {
+                a.lora.targets |= 1U << t;
+            }
+        }
+    }
+    return a;
+}
+
+static inline struct dims case_dims(const struct job_case *c, const struct arch *a,
+                                    const struct mesh *m)
+{
+    const struct spec s = {.global_batch_size = LAYOUT_BATCH,
+                           .precision = (int)c->precision,
+                           .recompute = (int)c->recompute,
+                           .dropout = c->dropout};
+    struct dims d = dims_make(a, &s, 2, LAYOUT_SEQUENCE, 1);
+
+    dims_divide(&d, m->size.tp, m->tp);
+    return d;
+}
+
+/* Tokens of a step: not random, so that the loss falls; a few are not trained. */
+static inline int64_t fill_rows(const struct data_rows *rows, const struct arch *a, int step)
+{
+    int64_t trained = 0;
+
+    for (int64_t i = 0; i < LAYOUT_BATCH * LAYOUT_SEQUENCE; i++) {
+        const int64_t at = i % LAYOUT_SEQUENCE, row = i / LAYOUT_SEQUENCE + step * LAYOUT_BATCH;
+        rows->ids[i] = (int32_t)((row * 7 + at * (row % 3 + 1)) % a->V);
+        rows->labels[i] = (int32_t)((row * 7 + (at + 1) * (row % 3 + 1)) % a->V);
+        if (at + 1 == LAYOUT_SEQUENCE || (row + at) % 11 == 0) {
+            rows->labels[i] = -100;
+        }
+        rows->positions[i] = (int32_t)at;
+        rows->first[i] = 0;
+        trained += rows->labels[i] >= 0;
+    }
+    return trained;
+}
+
+static inline void run_steps(struct engine *e, struct found *f, bool tells)
+{
+    const int64_t n = LAYOUT_BATCH * LAYOUT_SEQUENCE;
+    int32_t *memory = calloc((size_t)(4 * n), sizeof *memory);
+
+    CHECK(memory != NULL, "no memory");
+    const struct data_rows rows = {memory, memory + n, memory + 2 * n, memory + 3 * n};
+    for (int step = 1; step <= LAYOUT_STEPS; step++) {
+        struct step_result r;
+        struct step_input in = {
+            .rows = &rows,
+            .step = step,
+            .seed = 7,
+            .consumed = (step - 1) * LAYOUT_BATCH,
+            .clip = 0.5,
+            .adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}};
+        in.trained = fill_rows(&rows, &e->model->d.arch, step);
+        step_run(e, &in, &r);
+        if (tells) {
+            f->loss[step - 1] = r.loss;
+            f->norm[step - 1] = r.grad_norm;
+            f->hits[step - 1] = r.accuracy;
+        }
+    }
+    free(memory);
+}
+
+/* The masters of this rank into their places of the whole model. */
+static inline void put_weights(const struct engine *e, struct found *f)
+{
+    const struct model *m = e->model;
+    int64_t base = 0;
+
+    for (int i = 0; i < m->weight_count; i++) {
+        const struct weight *w = &m->weights[i];
+        const struct param p = param_get(w->id, &m->d.arch);
+        const struct share s = share_of(w->id, &m->d);
+        for (int64_t row = 0; row < s.rows && w->master.type == DTYPE_REAL; row++) {
+            const int64_t whole = share_row(&s, row);
+            const real *from = (const real *)w->master.data + row * s.cols;
+            for (int64_t col = 0; col < s.cols; col++) {
+                if (whole >= 0) {
+                    f->weights[base + whole * p.cols + s.col0 + col] = from[col];
+                } else {
+                    CHECK(from[col] <= 0 && from[col] >= 0, "padding is not 0");
+                }
+            }
+        }
+        base += p.rows * p.cols;
+    }
+}
+
+static inline void lose(void *context, const char *why)
+{
+    (void)context;
+    (void)fprintf(stderr, "%s\n", why);
+    _exit(9);
+}
+
+/* The tensor-parallel rank's group, and of it those that hold the same key and value heads. */
+static inline void join_groups(struct engine *e, struct shm_rank *r, const struct mesh *m)
+{
+    int members[LAYOUT_RANKS] = {0}, mine = 0;
+    const int count = mesh_group(m, GROUP_TP, members, &mine);
+    const int copies = m->size.tp > e->model->d.G ? m->size.tp / (int)e->model->d.G : 1;
+    struct err err = {0};
+
+    CHECK(shm_group(&e->tp, r, KIND_TP, "tensor parallel", members, count, false, &err) == 0, "%s",
+          err.text);
+    CHECK(shm_group(&e->kv, r, KIND_KV, "key and value", members + mine / copies * copies, copies,
+                    false, &err) == 0,
+          "%s", err.text);
+}
+
+static inline void be_rank(const struct job_case *c, struct shm *shm,
+                           const struct mesh_sizes *sizes, int rank, struct found *f)
+{
+    const struct arch a = case_arch(c);
+    struct shm_rank *r = NULL;
+    struct engine e;
+    struct mesh m;
+    struct err err = {0};
+
+    CHECK(mesh_make(&m, sizes, rank, &err) == 0, "%s", err.text);
+    const struct dims d = case_dims(c, &a, &m);
+    CHECK(engine_open(&e, &d, "", &err) == 0, "%s", err.text);
+    CHECK(shm_join(&r, shm, rank, e.k, 60000, lose, NULL, &err) == 0, "%s", err.text);
+    join_groups(&e, r, &m);
+    model_init(e.model, e.k, &e.q, 11);
+    model_init_adapters(e.model, e.k, &e.q, 11);
+    run_steps(&e, f, rank == 0);
+    put_weights(&e, f);
+    f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];
+    comm_close(&e.tp);
+    comm_close(&e.kv);
+    shm_leave(r);
+    engine_close(&e);
+}
+
+static inline size_t found_bytes(const struct arch *a)
+{
+    return sizeof(struct found) + (size_t)params_count(a) * sizeof(real);
+}
+
+/* Run a case on a mesh; NULL when a rank did not end well. For munmap of found_bytes. */
+static inline struct found *run_layout(const struct job_case *c, const struct mesh_sizes *sizes)
+{
+    const struct arch a = case_arch(c);
+    const int ranks = sizes->tp * sizes->cp * sizes->dp * sizes->pp;
+    const struct shm_sizes room = {.ranks = ranks, .kinds = KINDS, .slab = 16384};
+    struct found *f =
+        mmap(NULL, found_bytes(&a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shm *shm = NULL;
+    struct err err = {0};
+    bool well = true;
+
+    CHECK(f != MAP_FAILED && shm_make(&shm, &room, &err) == 0, "%s", err.text);
+    (void)fflush(NULL);
+    for (int rank = 0; rank < ranks; rank++) {
+        if (fork() == 0) {
+            (void)alarm(300);
+            be_rank(c, shm, sizes, rank, f);
+            (void)fflush(NULL);
+            _exit(0);
+        }
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        int status = 0;
+        (void)wait(&status);
+        if (status != 0) {
+            well = false;
+            shm_mark_lost(shm, 0);
+        }
+    }
+    shm_free(shm);
+    if (!well) {
+        (void)munmap(f, found_bytes(&a));
+        return NULL;
+    }
+    return f;
+}
+
+/* The largest difference of weights, of the largest weight. */
+static inline double weight_difference(const struct found *a, const struct found *b, int64_t n)
+{
+    double most = 0.0, size = 0.0;
+
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)a->weights[i] - (double)b->weights[i]));
+        size = fmax(size, fabs((double)b->weights[i]));
+    }
+    return most / size;
+}
+
+#endif

@@ -1,0 +1,123 @@
+/* shares.c - parts of parameters by the words of params.def. */
+#include "trainer/shares.h"
+
+#include <stdio.h>
+
+#include "kernels/check.h"
+
+static struct share rows_of(const struct param *p, int64_t rows, int64_t first)
+{
+    return (struct share){.rows = rows,
+                          .cols = p->cols,
+                          .piece_count = 1,
+                          .first = {first},
+                          .held = rows,
+                          .copies = 1,
+                          .is_first = true};
+}
+
+static struct share columns_of(const struct param *p, int64_t cols, int64_t col0)
+{
+    struct share s = rows_of(p, p->rows, 0);
+
+    s.cols = cols;
+    s.col0 = col0;
+    return s;
+}
+
+static struct share whole(const struct param *p, const struct dims *d, bool is_partial)
+{
+    struct share s = rows_of(p, p->rows, 0);
+
+    s.copies = d->tp;
+    s.is_first = d->tp_rank == 0;
+    s.is_partial = is_partial && d->tp > 1;
+    return s;
+}
+
+static struct share groups_of(const struct param *p, const struct dims *d)
+{
+    struct share s = rows_of(p, d->G_tp * d->K, d->G0 * d->K);
+
+    if (d->tp > d->G) {
+        s.copies = d->tp / (int)d->G; /* at most tp */
+        s.is_first = d->tp_rank % s.copies == 0;
+        s.is_partial = true;
+    }
+    return s;
+}
+
+static struct share vocabulary_of(const struct param *p, const struct dims *d)
+{
+    struct share s = rows_of(p, d->V_tp, d->V0);
+    const int64_t left = d->V - d->V0;
+
+    s.held = left < 0 ? 0 : left < d->V_tp ? left : d->V_tp;
+    return s;
+}
+
+static struct share fused_of(const struct param *p, const struct dims *d)
+{
+    const int64_t heads = d->H_tp * d->K, whole_heads = d->H * d->K;
+    struct share s = rows_of(p, 3 * heads, 0);
+
+    CHECK(d->G == d->H, "a fused adapter of %lld heads in %lld groups", (long long)d->H,
+          (long long)d->G);
+    s.piece_count = SHARE_PIECES;
+    for (int i = 0; i < SHARE_PIECES; i++) {
+        s.first[i] = i * whole_heads + d->tp_rank * heads;
+    }
+    return s;
+}
+
+struct share share_of(enum param_id id, const struct dims *d)
+{
+    const struct param p = param_get(id, &d->arch);
+    const int64_t r = d->tp_rank;
+
+    switch (p.shard) {
+    case SHARD_WHOLE: return whole(&p, d, param_is_adapter(id));
+    case SHARD_VOCAB: return vocabulary_of(&p, d);
+    case SHARD_HEADS: return rows_of(&p, d->H_tp * d->K, r * d->H_tp * d->K);
+    case SHARD_GROUPS: return groups_of(&p, d);
+    case SHARD_WIDTH: return rows_of(&p, d->F_tp, r * d->F_tp);
+    case SHARD_FUSED: return fused_of(&p, d);
+    case SHARD_HEADS_IN: return columns_of(&p, d->H_tp * d->K, r * d->H_tp * d->K);
+    case SHARD_WIDTH_IN: return columns_of(&p, d->F_tp, r * d->F_tp);
+    }
+    CHECK(false, "parameter %d has no shard", (int)id);
+    return (struct share){0};
+}
+
+int64_t share_row(const struct share *s, int64_t row)
+{
+    const int64_t each = s->rows / s->piece_count;
+
+    return row < s->held ? s->first[row / each] + row % each : -1;
+}
+
+static bool divides(const struct arch *a, int tp)
+{
+    return a->H % tp == 0 && (a->G % tp == 0 || tp % a->G == 0) && a->F % tp == 0;
+}
+
+int shares_check(const struct arch *a, int tp, struct err *err)
+{
+    static const char field[] = "tensor_model_parallel_size";
+    char sizes[128];
+    size_t n = 0;
+
+    if (divides(a, tp)) {
+        return 0;
+    }
+    for (int size = 1; size <= a->H && n + 8 < sizeof sizes; size++) {
+        if (divides(a, size)) {
+            n += (size_t)snprintf(sizes + n, sizeof sizes - n, n == 0 ? "%d" : ", %d", size);
+        }
+    }
+    return FAIL_PARAM(
+        err, ERR_BAD_SPEC, field,
+        "tensor_model_parallel_size %d does not divide the model's %lld heads in %lld "
+        "groups and its MLP of %lld; %s would",
+        tp, (long long)a->H, (long long)a->G, (long long)a->F, sizes);
+}

@@ -1,0 +1,40 @@
+/* shares.h - which part of a parameter a tensor-parallel rank holds.
+ *
+ *    VOCAB      rows [V0, V0 + V_tp) of ceil(V / tp) each; those behind the vocabulary are padding, and 0
+ *    HEADS      rows of its H_tp query heads
+ *    GROUPS     rows of its G_tp key and value heads; where there are fewer than ranks, tp / G ranks hold the
+ *               same one, and each has the gradient of its own query heads: a part of a sum
+ *    WIDTH      rows of its F_tp features of the MLP
+ *    FUSED      its query, key and value rows, from three places
+ *    HEADS_IN, WIDTH_IN   columns that take what HEADS and WIDTH give
+ *
+ * Adapters of a divided layer have one half that is whole on every rank, with a part of its gradient.
+ */
+#ifndef TRAINER_SHARES_H
+#define TRAINER_SHARES_H
+
+#include "trainer/dims.h"
+#include "trainer/params.h"
+
+enum { SHARE_PIECES = 3 };
+
+struct share {
+    int64_t rows, cols;          /* in memory                                                    */
+    int piece_count;             /* stretches of rows, one below the other; equal rows           */
+    int64_t first[SHARE_PIECES]; /* row of the whole parameter where each begins        */
+    int64_t held;                /* rows that exist; the rest is padding                         */
+    int64_t col0;                /* its first column of the whole parameter                      */
+    int copies;                  /* ranks of the group that hold the same part                   */
+    bool is_first;               /* of the copies: whose gradient counts in the norm             */
+    bool is_partial;             /* the gradient is a part of a sum over the copies              */
+};
+
+struct share share_of(enum param_id id, const struct dims *d);
+
+/* The row of the whole parameter of row `row` in memory; -1 for padding. */
+int64_t share_row(const struct share *s, int64_t row);
+
+/* Errors: BAD_SPEC (param tensor_model_parallel_size) with the numbers and the sizes that would work. */
+int shares_check(const struct arch *a, int tp, struct err *err);
+
+#endif
