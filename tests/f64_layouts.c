@@ -42,17 +42,23 @@ static void compare(const struct job_case *c, const struct found *one, const str
     EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0]);
 }
 
-static void tensor_parallel_ranks_are_one_rank(void)
+static void many_ranks_are_one_rank(void)
 {
-    static const int sizes[] = {2, 4};
+    static const struct mesh_sizes meshes[] = {
+        {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1},
+        {.tp = 4, .cp = 1, .dp = 1, .pp = 1, .ep = 1},
+        {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
+        {.tp = 1, .cp = 1, .dp = 4, .pp = 1, .ep = 1},
+        {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
+        {.tp = 4, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
+    };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct arch a = case_arch(&cases[i]);
         const struct mesh_sizes alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
         struct found *one = run_layout(&cases[i], &alone);
-        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0] && one != NULL; k++) {
-            const struct mesh_sizes m = {.tp = sizes[k], .cp = 1, .dp = 1, .pp = 1, .ep = 1};
-            struct found *many = run_layout(&cases[i], &m);
+        for (size_t k = 0; k < sizeof meshes / sizeof meshes[0] && one != NULL; k++) {
+            struct found *many = run_layout(&cases[i], &meshes[k]);
             EXPECT(many != NULL);
             if (many != NULL) {
                 compare(&cases[i], one, many);
@@ -75,7 +81,7 @@ static void collectives_are_as_many_as_megatrons(void)
 
     EXPECT(f != NULL);
     if (f != NULL) {
-        const int64_t micros = 2 * LAYOUT_STEPS;
+        const int64_t micros = LAYOUT_BATCH * LAYOUT_STEPS;
         EXPECT(f->collectives[0] == micros * (4 * a.L + 2) + LAYOUT_STEPS);
         EXPECT(f->collectives[1] == f->collectives[0]);
         (void)munmap(f, found_bytes(&a));
@@ -94,7 +100,7 @@ static void sizes_that_do_not_divide_are_refused_with_those_that_do(void)
 
 int main(void)
 {
-    RUN(tensor_parallel_ranks_are_one_rank);
+    RUN(many_ranks_are_one_rank);
     RUN(collectives_are_as_many_as_megatrons);
     RUN(sizes_that_do_not_divide_are_refused_with_those_that_do);
     return tap_done();

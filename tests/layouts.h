@@ -20,7 +20,7 @@
 #include "trainer/step.h"
 
 enum { LAYOUT_STEPS = 10, LAYOUT_BATCH = 4, LAYOUT_SEQUENCE = 24, LAYOUT_RANKS = 8 };
-enum { KIND_TP, KIND_KV, KINDS };
+enum { KIND_TP, KIND_KV, KIND_DP, KINDS };
 
 /* What is run, but for its layout. */
 struct job_case {
@@ -68,8 +68,9 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
                            .precision = (int)c->precision,
                            .recompute = (int)c->recompute,
                            .dropout = c->dropout};
-    struct dims d = dims_make(a, &s, 2, LAYOUT_SEQUENCE, 1);
+    struct dims d = dims_make(a, &s, 1, LAYOUT_SEQUENCE, 1);
 
+    dims_divide_batch(&d, m->size.dp, m->dp);
     dims_divide(&d, m->size.tp, m->tp);
     return d;
 }
@@ -152,7 +153,8 @@ static inline void lose(void *context, const char *why)
     _exit(9);
 }
 
-/* The tensor-parallel rank's group, and of it those that hold the same key and value heads. */
+/* The tensor-parallel rank's group, of it those that hold the same key and value heads, and the data-parallel
+ * one. */
 static inline void join_groups(struct engine *e, struct shm_rank *r, const struct mesh *m)
 {
     int members[LAYOUT_RANKS] = {0}, mine = 0;
@@ -165,6 +167,9 @@ static inline void join_groups(struct engine *e, struct shm_rank *r, const struc
     CHECK(shm_group(&e->kv, r, KIND_KV, "key and value", members + mine / copies * copies, copies,
                     false, &err) == 0,
           "%s", err.text);
+    const int replicas = mesh_group(m, GROUP_DP, members, &mine);
+    CHECK(shm_group(&e->dp, r, KIND_DP, "data parallel", members, replicas, false, &err) == 0, "%s",
+          err.text);
 }
 
 static inline void be_rank(const struct job_case *c, struct shm *shm,
@@ -188,6 +193,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];
     comm_close(&e.tp);
     comm_close(&e.kv);
+    comm_close(&e.dp);
     shm_leave(r);
     engine_close(&e);
 }

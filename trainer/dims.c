@@ -41,6 +41,13 @@ void dims_divide(struct dims *d, int tp, int rank)
     }
 }
 
+void dims_divide_batch(struct dims *d, int dp, int rank)
+{
+    CHECK(d->micros % dp == 0, "%lld microbatches on %d ranks", (long long)d->micros, dp);
+    d->micros /= dp;
+    d->micro0 = d->micros * rank;
+}
+
 struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,
                       int64_t sequence, int threads)
 {

@@ -27,6 +27,9 @@ void grads_sum(const struct model *m, const struct grad_groups *g, struct queue 
         if (is_trained(w) && s.is_partial) {
             comm_all_reduce(s.copies == m->d.tp ? g->tp : g->kv, q, w->dw);
         }
+        if (is_trained(w)) {
+            comm_all_reduce(g->dp, q, w->dw);
+        }
     }
 }
 

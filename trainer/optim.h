@@ -13,9 +13,10 @@ void grads_zero(const struct model *m, const struct kernels *k, struct queue *q)
 struct grad_groups {
     struct comm *tp; /* tensor parallel                                             */
     struct comm *kv; /* of those the ranks that hold the same key and value heads   */
+    struct comm *dp; /* data parallel                                               */
 };
 
-/* After the last microbatch: parts of gradients (shares.h) become sums. */
+/* After the last microbatch: parts of gradients (shares.h), and those of data-parallel ranks, become sums. */
 void grads_sum(const struct model *m, const struct grad_groups *g, struct queue *q);
 
 /* L2 norm over all gradients of the whole model, each once; NaN or infinite when any is. The same on all ranks. */

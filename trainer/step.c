@@ -41,7 +41,7 @@ static int list_actions(struct engine *e, const struct dims *d, struct err *err)
 
 int engine_open(struct engine *e, const struct dims *d, const char *isa, struct err *err)
 {
-    *e = (struct engine){.tp = comm_self(), .kv = comm_self()};
+    *e = (struct engine){.tp = comm_self(), .kv = comm_self(), .dp = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
     if (rc == 0) {
         rc = model_new(&e->model, d, err);
@@ -87,7 +87,7 @@ void engine_close(struct engine *e)
 static int64_t width_of(const struct model *m, const struct data_rows *rows, int64_t micro)
 {
     const struct dims *d = &m->d;
-    const int32_t *labels = rows->labels + micro * d->R;
+    const int32_t *labels = rows->labels + (d->micro0 + micro) * d->R;
     int64_t width = 1;
 
     for (int64_t row = 0; row < d->B; row++) {
@@ -127,8 +127,8 @@ static void load_batch(struct engine *e, const struct data_rows *rows)
     for (int64_t micro = 0; micro < d->micros; micro++) {
         e->width[micro] = width_of(m, rows, micro);
         for (int64_t row = 0; row < d->B; row++) {
-            copy_row(m, rows, micro * d->R + row * e->width[micro], micro * d->R + row * d->S,
-                     e->width[micro]);
+            copy_row(m, rows, micro * d->R + row * e->width[micro],
+                     (d->micro0 + micro) * d->R + row * d->S, e->width[micro]);
         }
     }
 }
@@ -152,7 +152,7 @@ static struct ctx micro_ctx(struct engine *e, const struct step_input *in, int64
     c.slot = (int)(micro % e->model->slots);
     c.drop.seed = in->seed;
     c.drop.step = in->step;
-    c.drop.sample0 = in->consumed + micro * e->model->d.B;
+    c.drop.sample0 = in->consumed + (e->model->d.micro0 + micro) * e->model->d.B;
     return c;
 }
 
@@ -160,6 +160,13 @@ static void clear_sums(struct engine *e)
 {
     e->k->zero(&e->q, e->model->head.loss_sum);
     e->k->zero(&e->q, e->model->head.hits);
+}
+
+/* Of all data-parallel ranks. */
+static void sum_losses(struct engine *e)
+{
+    comm_all_reduce(&e->dp, &e->q, e->model->head.loss_sum);
+    comm_all_reduce(&e->dp, &e->q, e->model->head.hits);
 }
 
 /* Loss and accuracy over `tokens` trained tokens. */
@@ -189,8 +196,9 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
             model_backward(m, &c, scale);
         }
     }
+    sum_losses(e);
     *result = sums_of(e, in->trained);
-    grads_sum(m, &(struct grad_groups){&e->tp, &e->kv}, &e->q);
+    grads_sum(m, &(struct grad_groups){&e->tp, &e->kv, &e->dp}, &e->q);
     result->grad_norm = grads_norm(m, e->k, &e->q, &e->tp);
 }
 
@@ -211,14 +219,15 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
                    bool (*stop)(void), struct step_result *result)
 {
     const struct dims *d = &e->model->d;
-    const int64_t samples = data_samples(set), count = d->micros * d->B;
+    const int64_t samples = data_samples(set), count = d->micros * d->B * e->dp.size;
     int64_t tokens = 0;
 
     clear_sums(e);
     for (int64_t at = 0; at < samples; at += count) {
         tokens += data_batch_in_order(set, rows, at, count);
         load_batch(e, rows);
-        for (int64_t micro = 0; micro < d->micros && at + micro * d->B < samples; micro++) {
+        for (int64_t micro = 0; micro < d->micros && at + (d->micro0 + micro) * d->B < samples;
+             micro++) {
             const struct ctx c = narrow_ctx(e, micro);
             model_loss(e->model, &c);
         }
@@ -226,6 +235,7 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
             return false;
         }
     }
+    sum_losses(e);
     *result = sums_of(e, tokens);
     return true;
 }
