@@ -24,6 +24,16 @@ static const struct job_case cases[] = {
      .lora_dropout = 0.2},
     {.name = "GPT-2 with adapters", .config = gpt2, .lora_rank = 2},
     {.name = "Qwen 2, tied, 1 group, biases", .config = tied},
+    {.name = "Qwen 2, distributed optimizer", .config = tied, .distributed = true},
+    {.name = "GPT-2, small buckets",
+     .config = gpt2,
+     .dropout = 0.1,
+     .distributed = true,
+     .bucket = 1000},
+    {.name = "adapters, distributed optimizer",
+     .config = llama,
+     .lora_rank = 3,
+     .distributed = true},
 };
 
 static void compare(const struct job_case *c, const struct found *one, const struct found *many)

@@ -16,6 +16,7 @@
 #include "trainer/base/json.h"
 #include "trainer/comm/shm.h"
 #include "trainer/mesh.h"
+#include "trainer/optim.h"
 #include "trainer/shares.h"
 #include "trainer/step.h"
 
@@ -29,6 +30,8 @@ struct job_case {
     int lora_rank;
     enum precision precision;
     enum recompute recompute;
+    bool distributed; /* the optimizer */
+    int64_t bucket;   /* 0: the usual  */
 };
 
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once. */
@@ -70,7 +73,8 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
                            .dropout = c->dropout};
     struct dims d = dims_make(a, &s, 1, LAYOUT_SEQUENCE, 1);
 
-    dims_divide_batch(&d, m->size.dp, m->dp);
+    d.bucket = c->bucket > 0 ? c->bucket : d.bucket;
+    dims_divide_batch(&d, m->size.dp, m->dp, c->distributed);
     dims_divide(&d, m->size.tp, m->tp);
     return d;
 }
@@ -188,6 +192,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     join_groups(&e, r, &m);
     model_init(e.model, e.k, &e.q, 11);
     model_init_adapters(e.model, e.k, &e.q, 11);
+    optim_init_masters(e.model, 11);
     run_steps(&e, f, rank == 0);
     put_weights(&e, f);
     f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];

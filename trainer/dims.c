@@ -3,6 +3,7 @@
 
 #include "kernels/check.h"
 #include "kernels/real.h"
+#include "trainer/flat.h"
 
 /* Logits of at most this many elements exist at a time: 64 MB in f32. */
 enum { LOGITS_MAX = 1 << 24, CHUNK_MIN = 16 };
@@ -21,6 +22,8 @@ static struct dims from_arch(const struct arch *a)
         .arch = *a, .D = a->D, .F = a->F, .L = a->L, .H = a->H, .G = a->G, .K = a->K, .V = a->V};
 
     dims_divide(&d, 1, 0);
+    d.slices = 1;
+    d.bucket = FLAT_BUCKET;
     return d;
 }
 
@@ -41,11 +44,13 @@ void dims_divide(struct dims *d, int tp, int rank)
     }
 }
 
-void dims_divide_batch(struct dims *d, int dp, int rank)
+void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed)
 {
     CHECK(d->micros % dp == 0, "%lld microbatches on %d ranks", (long long)d->micros, dp);
     d->micros /= dp;
     d->micro0 = d->micros * rank;
+    d->slices = distributed ? dp : 1;
+    d->slice = distributed ? rank : 0;
 }
 
 struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,

@@ -22,6 +22,9 @@ struct dims {
     int64_t G0, V0; /* its first group, and its first row of the vocabulary */
     int64_t chunk;  /* rows of the head that have logits at a time          */
     int64_t micros; /* microbatches of this rank in one step                */
+    int slices,
+        slice; /* of the optimizer state: over how many data-parallel ranks, and which is this one's */
+    int64_t bucket; /* elements of gradients that are exchanged at a time (flat.h)  */
     int64_t micro0; /* of those of all data-parallel ranks its first one    */
     enum dtype act; /* activations and weights as kernels read them         */
     bool masters;   /* weights are kept in f32 beside the rounded ones      */
@@ -40,8 +43,9 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
  * that it divides (shares_check). */
 void dims_divide(struct dims *d, int tp, int rank);
 
-/* Divide the batch: microbatches [rank micros / dp, ..) are this rank's. CHECKs that it divides. */
-void dims_divide_batch(struct dims *d, int dp, int rank);
+/* Divide the batch: microbatches [rank micros / dp, ..) are this rank's; with `distributed` the optimizer's state
+ * too (flat.h). CHECKs that it divides. */
+void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed);
 
 /* Sizes for generating: one sequence of up to `positions` tokens. */
 struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,

@@ -173,6 +173,33 @@ static void plan_slots(struct model *m, struct layout *lo)
     }
 }
 
+/* The vector of gradients, and this rank's slices of what the optimizer keeps. */
+static void plan_flat(struct model *m, struct layout *lo)
+{
+    const struct dims *d = &m->d;
+    const int64_t used = (int64_t)(layout_mark(lo, LIFE_GRAD) / sizeof(real));
+
+    m->flat = flat_make(used, d->bucket, d->slices, d->slice);
+    m->grads = tensor_none();
+    if (used == 0) {
+        return;
+    }
+    if (m->flat.count > used) {
+        (void)layout_take(lo, LIFE_GRAD, DTYPE_REAL, m->flat.count - used, 1);
+    }
+    m->grads = tensor_make(lo->region[LIFE_GRAD].base, DTYPE_REAL, m->flat.count, 1);
+    for (int i = 0; i < 3; i++) {
+        const bool kept = d->slices > 1 && (i < 2 || d->masters);
+        m->state[i] =
+            kept ? layout_take(lo, LIFE_OPTIMIZER, DTYPE_REAL, m->flat.count / d->slices, 1)
+                 : tensor_none();
+    }
+    m->gathered = tensor_none();
+    if (d->slices > 1) {
+        m->gathered = layout_take(lo, LIFE_COMM, d->act, m->flat.bucket, 1);
+    }
+}
+
 void model_plan(struct model *m, struct layout *lo)
 {
     const struct dims *d = &m->d;
@@ -198,6 +225,7 @@ void model_plan(struct model *m, struct layout *lo)
     m->head.lowest = m->lowest == d->L;
     plan_slots(m, lo);
     plan_snapshot(m, lo);
+    plan_flat(m, lo);
     m->weight_count = p.count;
     CHECK(p.count == params_tensors(&d->arch), "%d of %d parameters planned", p.count,
           params_tensors(&d->arch));

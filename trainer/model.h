@@ -8,6 +8,7 @@
 #ifndef TRAINER_MODEL_H
 #define TRAINER_MODEL_H
 
+#include "trainer/flat.h"
 #include "trainer/layers/layer.h"
 
 struct model {
@@ -22,6 +23,12 @@ struct model {
     struct tensor workspace;  /* scratch: for kernels                                */
     struct tensor snapshot;   /* real; where checkpoints assemble fused tensors; may be absent */
     struct tensor square_sum; /* f64 [1]                                             */
+    struct flat flat;         /* the vector of gradients                              */
+    struct tensor
+        grads; /* real [flat.count]: all gradients with their gaps, where they are divided or summed */
+    struct tensor
+        state[3]; /* real: moments and masters of this rank's slices; absent where not divided */
+    struct tensor gathered; /* of the weights' type: a bucket of them               */
     struct tensor ids, labels, pos, slot, first[2]; /* i32 [micros, R]: the tokens of a step */
     struct weight *weights; /* owned [weight_count], in the order of planning      */
     int weight_count;

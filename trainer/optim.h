@@ -1,13 +1,10 @@
-/* optim.h - gradients to weights: norm, clipping, AdamW. */
+/* optim.h - gradients to weights: sums over ranks, norm, clipping, AdamW. */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H
 
 #include "trainer/model.h"
 
-/* All of this is about weights that are trained (trained.h); the others have no gradient.
- *
- * Gradients to zero, before the first microbatch of a step. */
-void grads_zero(const struct model *m, const struct kernels *k, struct queue *q);
+/* All of this is about weights that are trained (trained.h); the others have no gradient. */
 
 /* The groups that gradients are summed over. */
 struct grad_groups {
@@ -16,17 +13,26 @@ struct grad_groups {
     struct comm *dp; /* data parallel                                               */
 };
 
-/* After the last microbatch: parts of gradients (shares.h), and those of data-parallel ranks, become sums. */
+/* Gradients to zero, before the first microbatch of a step. */
+void grads_zero(const struct model *m, const struct kernels *k, struct queue *q);
+
+/* After the last microbatch: parts of gradients (shares.h), and those of data-parallel ranks, become sums; where the
+ * optimizer's state is divided, of this rank's slices alone. */
 void grads_sum(const struct model *m, const struct grad_groups *g, struct queue *q);
 
-/* L2 norm over all gradients of the whole model, each once; NaN or infinite when any is. The same on all ranks. */
-double grads_norm(const struct model *m, const struct kernels *k, struct queue *q, struct comm *tp);
+/* After grads_sum: L2 norm over all gradients of the whole model, each once; NaN or infinite when any is. The same on all
+ * ranks. */
+double grads_norm(const struct model *m, const struct kernels *k, struct queue *q,
+                  const struct grad_groups *g);
 
 /* What a step multiplies gradients by: min(1, clip / (norm + 1e-6)); clip 0 is no clipping. */
 double grads_clip_scale(double norm, double clip);
 
-/* AdamW on every weight; a->weight_decay only on matrices. */
+/* AdamW on every weight; a->weight_decay only on matrices. Ranks that have slices gather the weights. */
 void optim_step(const struct model *m, const struct kernels *k, struct queue *q,
-                const struct adamw *a);
+                const struct adamw *a, const struct grad_groups *g);
+
+/* Masters of this rank's slices from the seed, where masters are divided: after model_init. */
+void optim_init_masters(const struct model *m, uint64_t seed);
 
 #endif

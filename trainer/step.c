@@ -180,6 +180,11 @@ static struct step_result sums_of(const struct engine *e, int64_t tokens)
                                 .tokens = tokens};
 }
 
+static struct grad_groups groups_of(struct engine *e)
+{
+    return (struct grad_groups){&e->tp, &e->kv, &e->dp};
+}
+
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
 {
     struct model *m = e->model;
@@ -198,8 +203,9 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
     }
     sum_losses(e);
     *result = sums_of(e, in->trained);
-    grads_sum(m, &(struct grad_groups){&e->tp, &e->kv, &e->dp}, &e->q);
-    result->grad_norm = grads_norm(m, e->k, &e->q, &e->tp);
+    const struct grad_groups groups = groups_of(e);
+    grads_sum(m, &groups, &e->q);
+    result->grad_norm = grads_norm(m, e->k, &e->q, &groups);
 }
 
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result)
@@ -212,7 +218,8 @@ void step_run(struct engine *e, const struct step_input *in, struct step_result 
     }
     a.scale = grads_clip_scale(result->grad_norm, in->clip);
     a.t = in->step;
-    optim_step(e->model, e->k, &e->q, &a);
+    const struct grad_groups groups = groups_of(e);
+    optim_step(e->model, e->k, &e->q, &a, &groups);
 }
 
 bool step_evaluate(struct engine *e, const struct data_set *set, const struct data_rows *rows,

@@ -5,15 +5,24 @@
 #include "trainer/shares.h"
 #include "trainer/trained.h"
 
+/* Where the state is divided, the model takes this rank's slices of all parameters at the end. */
 static void plan_optimizer(struct weight *w, struct planner *p)
 {
     const int64_t rows = w->w.dim[0], cols = tensor_cols(w->w);
 
+    if (p->d->slices > 1) {
+        return;
+    }
     w->m = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
     w->v = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
     if (p->d->masters) {
         w->master = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
     }
+}
+
+static int64_t grads_so_far(const struct planner *p)
+{
+    return (int64_t)(layout_mark(p->lo, LIFE_GRAD) / sizeof(real));
 }
 
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
@@ -32,13 +41,17 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
         trained += trained_has(d, ids[i], layer);
     }
     *w = layout_take(p->lo, LIFE_WEIGHT, d->act, rows, cols);
+    int64_t flat = grads_so_far(p);
     *dw = trained == n ? layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, rows, cols) : tensor_none();
     for (int i = 0; i < n; i++) {
         const int64_t part = share_of(ids[i], d).rows;
         struct weight *x = &p->weights[p->count++];
-        *x = (struct weight){.id = ids[i], .layer = layer, .w = tensor_slice(*w, row, part)};
+        *x = (struct weight){
+            .id = ids[i], .layer = layer, .w = tensor_slice(*w, row, part), .flat = flat};
         x->master = x->w;
         if (trained_has(d, ids[i], layer)) {
+            flat = trained == n ? flat + part * cols : flat;
+            x->flat = trained == n ? x->flat : grads_so_far(p);
             x->dw = trained == n ? tensor_slice(*dw, row, part)
                                  : layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, part, cols);
             plan_optimizer(x, p);

@@ -26,10 +26,12 @@
 struct weight {
     enum param_id id;
     int layer;
-    struct tensor w;      /* as kernels read it: real or bf16 [rows, cols]          */
-    struct tensor dw;     /* real; absent when not trained                          */
-    struct tensor master; /* real; w itself when weights are not rounded or not trained */
-    struct tensor m, v;   /* real; absent when not trained                          */
+    struct tensor w;  /* as kernels read it: real or bf16 [rows, cols]          */
+    struct tensor dw; /* real; absent when not trained                          */
+    struct tensor
+        master; /* real; w itself when weights are not rounded or not trained, or state is divided */
+    struct tensor m, v; /* real; absent when not trained, and where state is divided */
+    int64_t flat;       /* of dw: its first element in the vector of gradients (flat.h) */
 };
 
 /* Scratch that linear layers use in turns, of their element type, as long as the longest call needs. */

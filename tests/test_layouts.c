@@ -1,0 +1,63 @@
+/* test_layouts.c - in float and bf16: the layout changes no more than the order of sums does. */
+#include "tests/layouts.h"
+
+static const char llama[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":101,"
+    "\"max_position_embeddings\":32,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true}";
+
+static void compare(const struct job_case *c, const struct mesh_sizes *sizes, double tolerance)
+{
+    static const struct mesh_sizes alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
+    const struct arch a = case_arch(c);
+    struct found *one = run_layout(c, &alone), *many = run_layout(c, sizes);
+
+    EXPECT(one != NULL && many != NULL);
+    if (one != NULL && many != NULL) {
+        for (int i = 0; i < LAYOUT_STEPS; i++) {
+            EXPECT_NEAR(many->loss[i], one->loss[i], tolerance);
+        }
+        printf("# %s: loss %.6f to %.6f, %.6f on ranks\n", c->name, one->loss[0],
+               one->loss[LAYOUT_STEPS - 1], many->loss[LAYOUT_STEPS - 1]);
+        EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0] - 0.1);
+        (void)munmap(one, found_bytes(&a));
+        (void)munmap(many, found_bytes(&a));
+    }
+}
+
+static const struct mesh_sizes meshes[] = {
+    {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1},
+    {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
+    {.tp = 2, .cp = 1, .dp = 4, .pp = 1, .ep = 1},
+};
+
+static void float_ranks_are_one_rank(void)
+{
+    static const struct job_case c = {
+        .name = "f32", .config = llama, .distributed = true, .bucket = 700};
+
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        compare(&c, &meshes[i], 1e-5);
+    }
+}
+
+/* Masters are divided too. */
+static void bf16_ranks_are_one_rank(void)
+{
+    static const struct job_case c = {.name = "bf16",
+                                      .config = llama,
+                                      .precision = PRECISION_BF16,
+                                      .distributed = true,
+                                      .bucket = 700};
+
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        compare(&c, &meshes[i], 1e-2);
+    }
+}
+
+int main(void)
+{
+    RUN(float_ranks_are_one_rank);
+    RUN(bf16_ranks_are_one_rank);
+    return tap_done();
+}
