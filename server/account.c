@@ -13,7 +13,8 @@
 
 struct account {
     const char *name;
-    bool is_admin, wants_token, wants_code, is_first; /* is_first: only when there is no user yet */
+    enum role role;
+    bool wants_token, wants_code, is_first; /* is_first: only when there is no user yet */
     int64_t user_id, expires_at;
     struct new_token token;
     char code[44];
@@ -30,7 +31,7 @@ static int work_on(struct tx *tx, void *argument, struct err *err)
         return 0;
     }
     if (a->user_id < 0) {
-        TRY(user_add(tx, a->name, a->is_admin, &a->user_id, err));
+        TRY(user_add(tx, a->name, a->role, &a->user_id, err));
     } else {
         TRY(user_find(tx->db, a->name, &a->user_id, err));
     }
@@ -48,7 +49,7 @@ int account_welcome(struct store *store, const struct settings *s, const char *u
 {
     const struct passwd *me = getpwuid(getuid());
     struct account a = {.name = me == NULL ? "admin" : me->pw_name,
-                        .is_admin = true,
+                        .role = ROLE_ADMIN,
                         .wants_token = true,
                         .wants_code = true,
                         .is_first = true,
@@ -83,9 +84,9 @@ static int in_store(const struct settings *s, struct account *a, struct err *err
     return rc;
 }
 
-int account_add_user(const struct settings *s, const char *name, bool is_admin, struct err *err)
+int account_add_user(const struct settings *s, const char *name, enum role role, struct err *err)
 {
-    struct account a = {.name = name, .is_admin = is_admin, .wants_token = true, .user_id = -1};
+    struct account a = {.name = name, .role = role, .wants_token = true, .user_id = -1};
 
     TRY(in_store(s, &a, err));
     printf("%s\n", a.token.text);

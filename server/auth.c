@@ -9,6 +9,8 @@
 #include <time.h>
 #include <zlib.h>
 
+#include "kernels/check.h"
+
 enum { SESSION_IDLE_SECONDS = 12 * 3600, SESSION_SECONDS = 7 * 24 * 3600, NOTE_SECONDS = 60 };
 enum { SECRET = 43, CHECK_LETTERS = 6, BEFORE_CHECK = 5 + (AUTH_ID - 1) + 1 + SECRET };
 
@@ -55,7 +57,25 @@ static int check_name(const char *name, struct err *err)
     return 0;
 }
 
-int user_add(struct tx *tx, const char *name, bool is_admin, int64_t *id, struct err *err)
+static const char *const roles[ROLE_COUNT] = {
+    [ROLE_VIEWER] = "viewer", [ROLE_MEMBER] = "member", [ROLE_ADMIN] = "admin"};
+
+const char *role_word(enum role r)
+{
+    return roles[r];
+}
+
+enum role role_from_word(const char *word)
+{
+    int r = 0;
+
+    while (r < ROLE_COUNT && strcmp(roles[r], word) != 0) {
+        r++;
+    }
+    return (enum role)r;
+}
+
+int user_add(struct tx *tx, const char *name, enum role role, int64_t *id, struct err *err)
 {
     int64_t taken = 0;
 
@@ -65,7 +85,7 @@ int user_add(struct tx *tx, const char *name, bool is_admin, int64_t *id, struct
         return FAIL_PARAM(err, ERR_BAD_STATE, "name", "there is a user \"%s\" already", name);
     }
     TRY(db_run(tx->db, err, "INSERT INTO users(name, role, created_at) VALUES(?,?,?)", "ssi", name,
-               is_admin ? "admin" : "member", (int64_t)time(NULL)));
+               role_word(role), (int64_t)time(NULL)));
     *id = sqlite3_last_insert_rowid(tx->db);
     return 0;
 }
@@ -127,7 +147,8 @@ static void read_user(sqlite3_stmt *q, struct identity *out)
 {
     out->user_id = sqlite3_column_int64(q, 0);
     (void)snprintf(out->name, sizeof out->name, "%s", db_text(q, 1));
-    out->is_admin = strcmp(db_text(q, 2), "admin") == 0;
+    out->role = role_from_word(db_text(q, 2));
+    CHECK(out->role != ROLE_COUNT, "role \"%s\" of user %s", db_text(q, 2), out->name);
 }
 
 /* "hone_ID_SECRETCHECK" into its parts; false when the text can't be a token. */

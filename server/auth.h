@@ -13,11 +13,14 @@
 
 enum { USER_NAME = 65, AUTH_TOKEN = 72, AUTH_ID = 11, LOGIN_CODE_SECONDS = 600 };
 
+/* What a user is; rights.def says what that allows. */
+enum role { ROLE_VIEWER, ROLE_MEMBER, ROLE_ADMIN, ROLE_COUNT };
+
 /* Who asks. */
 struct identity {
     int64_t user_id;
     char name[USER_NAME];
-    bool is_admin;
+    enum role role;
     char token_id[AUTH_ID]; /* "" when it is a session         */
     char csrf[44];          /* "" when it is a token           */
     uint8_t session[32];    /* hash, when it is a session      */
@@ -34,7 +37,10 @@ struct new_token {
 
 /* Names are 1 to 64 letters, digits, ".", "_", "-", "@" and begin with a letter or digit.
  * Errors: BAD_REQUEST (param name), BAD_STATE when it is taken. */
-int user_add(struct tx *tx, const char *name, bool is_admin, int64_t *id, struct err *err);
+int user_add(struct tx *tx, const char *name, enum role role, int64_t *id, struct err *err);
+
+const char *role_word(enum role r);         /* "viewer" */
+enum role role_from_word(const char *word); /* ROLE_COUNT for a word that none has */
 
 /* Errors: NOT_FOUND. */
 int user_find(sqlite3 *db, const char *name, int64_t *id, struct err *err);

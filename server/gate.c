@@ -8,8 +8,8 @@
 #include "server/text.h"
 
 static const char *const methods[METHOD_COUNT] = {
-    [METHOD_GET] = "GET", [METHOD_HEAD] = "HEAD",     [METHOD_POST] = "POST",
-    [METHOD_PUT] = "PUT", [METHOD_DELETE] = "DELETE",
+    [METHOD_GET] = "GET", [METHOD_HEAD] = "HEAD",   [METHOD_POST] = "POST",
+    [METHOD_PUT] = "PUT", [METHOD_PATCH] = "PATCH", [METHOD_DELETE] = "DELETE",
 };
 
 const char *method_word(enum method m)
@@ -91,10 +91,10 @@ static int check_line(struct gate_request *out, const struct gate_head *in, stru
         m++;
     }
     if (m == METHOD_COUNT) {
-        if (strcmp(in->method, "OPTIONS") == 0 || strcmp(in->method, "PATCH") == 0) {
+        if (strcmp(in->method, "OPTIONS") == 0) {
             return FAIL(err, ERR_NO_METHOD, "%s is not used by this interface", in->method);
         }
-        return FAIL(err, ERR_NEW_METHOD, "the method is not one of GET HEAD POST PUT DELETE");
+        return FAIL(err, ERR_NEW_METHOD, "the method is not one of GET HEAD POST PUT PATCH DELETE");
     }
     out->method = (enum method)m;
     return 0;

@@ -14,7 +14,15 @@
 
 #include "trainer/base/err.h"
 
-enum method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_PUT, METHOD_DELETE, METHOD_COUNT };
+enum method {
+    METHOD_GET,
+    METHOD_HEAD,
+    METHOD_POST,
+    METHOD_PUT,
+    METHOD_PATCH,
+    METHOD_DELETE,
+    METHOD_COUNT
+};
 enum content { CONTENT_NONE, CONTENT_JSON, CONTENT_FORM, CONTENT_OTHER }; /* Content-Type */
 
 enum { GATE_HEADERS = 64, GATE_SEGMENTS = 8, GATE_QUERIES = 16, GATE_SECRET = 128 };

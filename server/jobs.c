@@ -10,7 +10,7 @@
 
 static const char ref_columns[] =
     "SELECT j.seq, j.user_id, j.id, u.name, j.state, j.attempt, j.tries, j.intent, j.tail_offset,"
-    " (SELECT MAX(step) FROM checkpoints c WHERE c.job_seq=j.seq)"
+    " (SELECT MAX(step) FROM checkpoints c WHERE c.job_seq=j.seq), j.private"
     " FROM jobs j JOIN users u ON u.id=j.user_id ";
 
 static int read_ref(sqlite3_stmt *q, struct job_ref *out, bool *found, struct err *err)
@@ -30,14 +30,15 @@ static int read_ref(sqlite3_stmt *q, struct job_ref *out, bool *found, struct er
         out->tail_offset = sqlite3_column_int64(q, 8);
         out->checkpoint =
             sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int64(q, 9);
+        out->is_private = sqlite3_column_int(q, 10) != 0;
     }
     return rc;
 }
 
-int job_find(sqlite3 *db, const char *id, const struct identity *who, struct job_ref *out,
-             struct err *err)
+int job_find(sqlite3 *db, const char *id, const struct identity *who, enum deed deed,
+             struct job_ref *out, struct err *err)
 {
-    char sql[sizeof ref_columns + 32];
+    char sql[sizeof ref_columns + 32], what[RANDOM_ID + 24];
     sqlite3_stmt *q = NULL;
     bool found = false;
 
@@ -45,10 +46,14 @@ int job_find(sqlite3 *db, const char *id, const struct identity *who, struct job
     TRY(db_query(&q, db, err, sql, "s", id));
     const int rc = read_ref(q, out, &found, err);
     sqlite3_finalize(q);
-    if (rc == 0 && (!found || (who != NULL && !who->is_admin && who->user_id != out->user_id))) {
+    if (rc == 0 && !found) {
         return FAIL(err, ERR_NOT_FOUND, "there is no job %.40s", id);
     }
-    return rc;
+    if (rc != 0 || who == NULL) {
+        return rc;
+    }
+    (void)snprintf(what, sizeof what, "job %.40s", id);
+    return authorise(who, deed, out->user_id, out->is_private, what, err);
 }
 
 int job_first(sqlite3 *db, enum job_state state, struct job_ref *out, bool *found, struct err *err)
@@ -136,12 +141,33 @@ int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err)
     return rc;
 }
 
-int job_text(sqlite3 *db, int64_t seq, char **out, struct err *err)
+void job_show(json_t *job, const struct identity *who)
+{
+    const char *owner = json_string_value(json_object_get(job, "owner"));
+    const bool own = owner != NULL && strcmp(owner, who->name) == 0;
+
+    if (!may_do(who, DEED_CHANGE_JOB, own ? who->user_id : 0, true)) {
+        json_array_clear(json_object_get(job, "allowed_actions"));
+    }
+}
+
+enum deed job_event_deed(const char *type)
+{
+    char word[40];
+
+    (void)snprintf(word, sizeof word, ",%.30s,", type);
+    return strstr(JOB_CONTENTS, word) != NULL ? DEED_READ_JOB : DEED_SEE_JOB;
+}
+
+int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, struct err *err)
 {
     json_t *job = NULL;
 
     *out = NULL;
     TRY(job_object(db, seq, &job, err));
+    if (who != NULL) {
+        job_show(job, who);
+    }
     *out = json_dumps(job, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(job);
     return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
@@ -155,13 +181,16 @@ static int insert_event(struct tx *tx, const struct job_ref *ref, const char *ty
                   ref->seq, type, body);
 }
 
-/* Takes `body` over: it is not const. */
+/* Takes the texts over: they are not const. */
 /* NOLINTNEXTLINE(readability-non-const-parameter) */
 static int announce(struct tx *tx, const struct job_ref *ref, const char *type, char *body,
-                    struct err *err)
+                    char *others, struct err *err)
 {
-    struct news item = {
-        .n = sqlite3_last_insert_rowid(tx->db), .user_id = ref->user_id, .body = body};
+    struct news item = {.n = sqlite3_last_insert_rowid(tx->db),
+                        .user_id = ref->user_id,
+                        .is_private = ref->is_private,
+                        .body = body,
+                        .others = others};
 
     (void)snprintf(item.job, sizeof item.job, "%s", ref->id);
     (void)snprintf(item.type, sizeof item.type, "%s", type);
@@ -172,21 +201,26 @@ int job_event_add(struct tx *tx, const struct job_ref *ref, const char *type, co
                   struct err *err)
 {
     TRY(insert_event(tx, ref, type, body, err));
-    return announce(tx, ref, type, strdup(body), err);
+    return announce(tx, ref, type, strdup(body), NULL, err);
 }
 
 int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err)
 {
-    char brief[200], *whole = NULL;
+    static const struct identity nobody = {0};
+    char brief[200], *whole = NULL, *others = NULL;
 
     (void)snprintf(brief, sizeof brief,
                    "{\"t\":%lld,\"attempt\":%d,\"type\":\"job\",\"state\":\"%s\"}",
                    (long long)time(NULL), ref->attempt, job_state_word(ref->state));
     TRY(insert_event(tx, ref, "job", brief, err));
     const int64_t n = sqlite3_last_insert_rowid(tx->db);
-    TRY(job_text(tx->db, ref->seq, &whole, err));
+    TRY(job_text(tx->db, ref->seq, NULL, &whole, err));
+    if (!ref->is_private && job_text(tx->db, ref->seq, &nobody, &others, err) != 0) {
+        free(whole);
+        return (int)err->code;
+    }
     CHECK(n == sqlite3_last_insert_rowid(tx->db), "rendering a job wrote something");
-    return announce(tx, ref, "job", whole, err);
+    return announce(tx, ref, "job", whole, others, err);
 }
 
 int job_move(struct tx *tx, struct job_ref *ref, enum job_state to, const char *reason,

@@ -2,11 +2,14 @@
 #ifndef SERVER_JOBS_H
 #define SERVER_JOBS_H
 
-#include "server/auth.h"
+#include "server/authorise.h"
 #include "server/job.h"
 #include "server/store.h"
 
 enum { JOB_INTENT = 16 };
+
+/* Types of events that hold what a run read or wrote: only for those who may DEED_READ_JOB. With commas. */
+#define JOB_CONTENTS ",sample,data,"
 
 /* What decisions about a job need. */
 struct job_ref {
@@ -18,23 +21,32 @@ struct job_ref {
     char intent[JOB_INTENT]; /* why a run was told to stop: "", "cancel", "cancel_save", "pause" */
     int64_t tail_offset;
     int64_t checkpoint; /* step of the newest checkpoint; -1 when there is none */
+    bool is_private;    /* only the owner and admins know of it                 */
 };
 
-/* The job of that id, for its owner or an admin; `who` NULL sees all. Errors: NOT_FOUND. */
-int job_find(sqlite3 *db, const char *id, const struct identity *who, struct job_ref *out,
-             struct err *err);
+/* The job of that id, when `who` may do the deed to it; NULL is honed itself and may all.
+ * Errors: NOT_FOUND for one that is not there or hidden from `who`, FORBIDDEN. */
+int job_find(sqlite3 *db, const char *id, const struct identity *who, enum deed deed,
+             struct job_ref *out, struct err *err);
 
 /* The first of the jobs in `state`, by age; *found is false when there is none. */
 int job_first(sqlite3 *db, enum job_state state, struct job_ref *out, bool *found, struct err *err);
 
-/* The job object of routes.def; a new reference. job_text is the same as one line, for free(). */
+/* The job object of routes.def; a new reference. job_text is the same as one line, for free(), as `who` sees
+ * it; NULL is its owner. */
 int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err);
-int job_text(sqlite3 *db, int64_t seq, char **out, struct err *err);
+int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, struct err *err);
+
+/* Leave in the object of a job only those allowed_actions that `who` may ask for. */
+void job_show(json_t *job, const struct identity *who);
 
 /* Move the job along an arrow of states.def, with a `job` event in the same transaction; ref follows.
  * `reason` may be NULL. CHECKs the arrow. Errors: BAD_STATE when the job is not in ref->state now. */
 int job_move(struct tx *tx, struct job_ref *ref, enum job_state to, const char *reason,
              struct err *err);
+
+/* What one must be allowed to do with a job to be shown an event of that type. */
+enum deed job_event_deed(const char *type);
 
 /* Say that the job object changed. */
 int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err);

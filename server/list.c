@@ -68,13 +68,14 @@ static int read_page(sqlite3 *db, void *argument, struct err *err)
         }
         after = missing;
     }
-    char *sql = sqlite3_mprintf("SELECT %s FROM %s AND %s%s?3 ORDER BY %s %s LIMIT ?4", l->columns,
-                                l->from, l->order, p->descending ? "<" : ">", l->order,
+    char *sql = sqlite3_mprintf("SELECT %s FROM %s AND %s%s?3 AND ?5 IS ?5 ORDER BY %s %s LIMIT ?4",
+                                l->columns, l->from, l->order, p->descending ? "<" : ">", l->order,
                                 p->descending ? "DESC" : "ASC");
     if (sql == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for a list");
     }
-    int rc = db_query(&q, db, err, sql, "isii", l->scope, l->filter, after, p->limit + 1);
+    int rc =
+        db_query(&q, db, err, sql, "isiis", l->scope, l->filter, after, p->limit + 1, l->second);
     sqlite3_free(sql);
     if (rc == 0) {
         rc = read_rows(db, q, p, err);

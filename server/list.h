@@ -12,7 +12,7 @@ typedef int list_object(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err
 
 struct listing {
     const char *columns; /* "f.id, f.bytes" */
-    const char *from;    /* tables and conditions; ?1 is `scope`  , ?2 is `filter`        */
+    const char *from;    /* tables and conditions; ?1 is `scope`, ?2 `filter`, ?5 `second` */
     const char *order;   /* the integer column that orders the rows                       */
     const char *number;  /* a query from an id (?) to its value of that column            */
     list_object *make;   /* NULL: db_row_json                                             */
@@ -20,6 +20,7 @@ struct listing {
     int64_t limit, most; /* of rows on a page: without ?limit, with the largest one       */
     int64_t scope;       /* bound to ?1 */
     const char *filter;  /* bound to ?2 */
+    const char *second;  /* bound to ?5 */
 };
 
 /* Read a page in one short transaction. Errors: BAD_REQUEST (param limit, order, after). */

@@ -9,13 +9,15 @@
 
 static void print_help(void)
 {
-    printf("usage: honed [OPTION...]              serve until SIGTERM; runs go on without honed\n"
-           "       honed adduser NAME [--admin]   print a new user's token\n"
-           "       honed token NAME               print a new token of a user\n"
-           "       honed login-link NAME          print an address that signs a browser in, once\n"
-           "       honed rebuild                  make a new store from the job folders\n"
-           "       honed --help | --version\n"
-           "all take the options:\n");
+    printf(
+        "usage: honed [OPTION...]              serve until SIGTERM; runs go on without honed\n"
+        "       honed adduser NAME [--role viewer|member|admin]\n"
+        "                                      print a new user's token; --admin is --role admin\n"
+        "       honed token NAME               print a new token of a user\n"
+        "       honed login-link NAME          print an address that signs a browser in, once\n"
+        "       honed rebuild                  make a new store from the job folders\n"
+        "       honed --help | --version\n"
+        "all take the options:\n");
     settings_help(stdout);
 }
 
@@ -32,17 +34,49 @@ static bool take_word(int *argc, char **argv, const char *word)
     return false;
 }
 
+/* Take "OPTION VALUE" out of the arguments when it is there; NULL otherwise, "" when the value is missing. */
+static const char *take_value(int *argc, char **argv, const char *option)
+{
+    for (int i = 0; i < *argc; i++) {
+        if (strcmp(argv[i], option) == 0) {
+            const char *value = i + 1 < *argc ? argv[i + 1] : "";
+            const int taken = i + 1 < *argc ? 2 : 1;
+            memmove(&argv[i], &argv[i + taken], (size_t)(*argc - i - taken) * sizeof *argv);
+            *argc -= taken;
+            return value;
+        }
+    }
+    return NULL;
+}
+
+/* The role that a new user gets: a member unless said otherwise. */
+static int take_role(enum role *out, int *argc, char **argv, struct err *err)
+{
+    const char *word = take_value(argc, argv, "--role");
+
+    *out = take_word(argc, argv, "--admin") ? ROLE_ADMIN : ROLE_MEMBER;
+    if (word != NULL) {
+        *out = role_from_word(word);
+    }
+    return *out != ROLE_COUNT
+               ? 0
+               : FAIL(err, ERR_BAD_REQUEST, "--role must be viewer, member or admin");
+}
+
 /* argv begins behind the command. */
 static int run_command(const char *command, int argc, char **argv, struct err *err)
 {
     const bool rebuilds = strcmp(command, "rebuild") == 0;
     const bool adds = strcmp(command, "adduser") == 0;
-    const bool is_admin = adds && take_word(&argc, argv, "--admin");
+    enum role role = ROLE_MEMBER;
     struct settings s;
 
     if (!rebuilds && !adds && strcmp(command, "token") != 0 && strcmp(command, "login-link") != 0) {
         return FAIL(err, ERR_BAD_REQUEST, "\"%s\" is not a command of honed; see honed --help",
                     command);
+    }
+    if (adds) {
+        TRY(take_role(&role, &argc, argv, err));
     }
     if (!rebuilds && (argc < 1 || argv[0][0] == '-')) {
         return FAIL(err, ERR_BAD_REQUEST, "honed %s wants a user's name", command);
@@ -51,7 +85,7 @@ static int run_command(const char *command, int argc, char **argv, struct err *e
     int rc = settings_read(&s, argc - words, argv + words, err);
     if (rc == 0) {
         rc = rebuilds                        ? rebuild(&s, err)
-             : adds                          ? account_add_user(&s, argv[0], is_admin, err)
+             : adds                          ? account_add_user(&s, argv[0], role, err)
              : strcmp(command, "token") == 0 ? account_new_token(&s, argv[0], err)
                                              : account_login_link(&s, argv[0], err);
     }

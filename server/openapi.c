@@ -14,7 +14,7 @@ static const struct {
 } queries[] = {
     {"file_put", {"filename", "purpose"}},
     {"files_list", {"after", "limit", "order", "purpose"}},
-    {"jobs_list", {"after", "limit", "order", "state", "mine"}},
+    {"jobs_list", {"after", "limit", "order", "state", "mine", "owner"}},
     {"tokens_list", {"after", "limit", "order"}},
     {"users_list", {"after", "limit", "order"}},
     {"job_events", {"after", "limit", "order", "type"}},
@@ -98,7 +98,8 @@ static json_t *components(void)
 
 int handle_openapi(const struct request *rq, struct reply *rp, struct err *err)
 {
-    static const char *const words[METHOD_COUNT] = {"get", "head", "post", "put", "delete"};
+    static const char *const words[METHOD_COUNT] = {"get", "head",  "post",
+                                                    "put", "patch", "delete"};
     json_t *paths = json_object();
 
     for (int i = 0; i < route_count; i++) {

@@ -134,7 +134,7 @@ static int add_owners(struct tx *tx, void *argument, struct err *err)
 
     for (size_t i = 0; i < r->count; i++) {
         if (user_find(tx->db, r->jobs[i].owner, &id, &none) != 0) {
-            TRY(user_add(tx, r->jobs[i].owner, false, &id, err));
+            TRY(user_add(tx, r->jobs[i].owner, ROLE_MEMBER, &id, err));
         }
     }
     return 0;
@@ -230,7 +230,7 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         free(texts[i]);
     }
-    return rc != 0 ? rc : job_find(tx->db, job->id, NULL, &r->ref, err);
+    return rc != 0 ? rc : job_find(tx->db, job->id, NULL, DEED_SEE_JOB, &r->ref, err);
 }
 
 static int add_events(struct tx *tx, void *argument, struct err *err)
@@ -292,7 +292,8 @@ static int look_up(struct rebuilding *r, struct err *err)
     struct err why = {0};
 
     (void)snprintf(owner.name, sizeof owner.name, "%s", r->job->owner);
-    owner.is_admin = true; /* it was his when he submitted it */
+    owner.user_id = 1;
+    owner.role = ROLE_ADMIN; /* it was his when he submitted it */
     r->references = NULL;
     r->spec = calloc(1, sizeof *r->spec);
     if (r->spec == NULL) {

@@ -24,12 +24,8 @@ struct lookup {
 static int own_file(sqlite3 *db, void *argument, struct err *err)
 {
     const struct lookup *l = argument;
-    int64_t owner = 0;
 
-    TRY(db_integer(&owner, -1, db, err, "SELECT user_id FROM files WHERE id=?", "s", l->id));
-    return owner >= 0 && (owner == l->who->user_id || l->who->is_admin)
-               ? 0
-               : FAIL(err, ERR_NOT_FOUND, "there is no file %.40s", l->id);
+    return upload_allow(db, l->id, l->who, DEED_READ_FILE, err);
 }
 
 static int own_checkpoint(sqlite3 *db, void *argument, struct err *err)
@@ -39,7 +35,7 @@ static int own_checkpoint(sqlite3 *db, void *argument, struct err *err)
     sqlite3_stmt *q = NULL;
     bool row = false;
 
-    TRY(job_find(db, l->id, l->who, &job, err));
+    TRY(job_find(db, l->id, l->who, DEED_READ_JOB, &job, err));
     const int64_t step = l->step < 0 ? job.checkpoint : l->step;
     TRY(db_query(&q, db, err,
                  "SELECT dir FROM checkpoints WHERE job_seq=?1 AND CASE ?2 WHEN 1 THEN best=1"
@@ -190,7 +186,7 @@ static int enter(json_t *out, const char *field, enum err_code code, int rc, jso
     if (rc == 0 && json_object_set_new(out, field, found) != 0) {
         rc = FAIL(err, ERR_NO_MEMORY, "no memory for a job");
     }
-    if (rc == ERR_NOT_FOUND) {
+    if (rc == ERR_NOT_FOUND || rc == ERR_FORBIDDEN) {
         const struct err why = *err;
         return FAIL_PARAM(err, code, field, "%s: %s", field, why.text);
     }

@@ -10,7 +10,8 @@
 #include "server/auth.h"
 #include "server/gate.h"
 
-enum access { ACCESS_OPEN, ACCESS_MEMBER, ACCESS_ADMIN };
+/* OPEN: anybody. SELF: every role, about oneself. MEMBER: every role looks, who may submit changes. ADMIN. */
+enum access { ACCESS_OPEN, ACCESS_SELF, ACCESS_MEMBER, ACCESS_ADMIN };
 enum body { BODY_NONE, BODY_JSON, BODY_RAW, BODY_ANY };
 enum { ROUTE_PARAMS = 3, BODY_MAX = 1 << 20, REPLY_HEADERS = 12 };
 

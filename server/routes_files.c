@@ -21,6 +21,7 @@ enum { FILE_PATH = SETTING_TEXT + 64 };
 struct file_order {
     const struct identity *who;
     const char *id;
+    enum deed deed;
     struct uploaded what;
     int64_t created_at;
     json_t *object; /* owned by the caller */
@@ -117,15 +118,15 @@ int handle_files_list(const struct request *rq, struct reply *rp, struct err *er
     return list_reply(rq, rp, &l, err);
 }
 
-/* The row of the file, for its owner or an admin. */
+/* The row of the file, for those who may do the deed to it. */
 static int read_file_row(sqlite3 *db, void *argument, struct err *err)
 {
     struct file_order *o = argument;
     sqlite3_stmt *q = NULL;
     bool row = false;
 
-    TRY(db_query(&q, db, err, "SELECT " FILE_COLUMNS " FROM files WHERE id=? AND (? OR user_id=?)",
-                 "sii", o->id, (int64_t)o->who->is_admin, o->who->user_id));
+    TRY(upload_allow(db, o->id, o->who, o->deed, err));
+    TRY(db_query(&q, db, err, "SELECT " FILE_COLUMNS " FROM files WHERE id=?", "s", o->id));
     int rc = db_next(q, &row, err);
     if (rc == 0 && !row) {
         rc = FAIL(err, ERR_NOT_FOUND, "there is no file %.40s", o->id);
@@ -140,7 +141,7 @@ static int read_file_row(sqlite3 *db, void *argument, struct err *err)
 
 int handle_file_get(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct file_order o = {.who = rq->who, .id = rq->param[0]};
+    struct file_order o = {.who = rq->who, .id = rq->param[0], .deed = DEED_READ_FILE};
 
     TRY(store_read(rq->app->store, read_file_row, &o, err));
     rp->body = o.object;
@@ -149,7 +150,7 @@ int handle_file_get(const struct request *rq, struct reply *rp, struct err *err)
 
 int handle_file_content(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct file_order o = {.who = rq->who, .id = rq->param[0]};
+    struct file_order o = {.who = rq->who, .id = rq->param[0], .deed = DEED_READ_FILE};
     char path[FILE_PATH];
     struct stat st;
 
@@ -201,7 +202,7 @@ static int remove_row(struct tx *tx, void *argument, struct err *err)
 
 int handle_file_delete(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct file_order o = {.who = rq->who, .id = rq->param[0]};
+    struct file_order o = {.who = rq->who, .id = rq->param[0], .deed = DEED_CHANGE_FILE};
     char path[FILE_PATH];
 
     const int rc = store_write(rq->app->store, remove_row, &o, err);

@@ -85,9 +85,8 @@ int handle_login(const struct request *rq, struct reply *rp, struct err *err)
     TRY(rc);
     reply_add(rp, "Set-Cookie", "hone_session=%s; Path=/; HttpOnly; SameSite=Strict%s", l.cookie,
               rq->app->secure ? "; Secure" : "");
-    rp->body =
-        json_pack("{s:{s:I, s:s, s:s}, s:s}", "user", "id", (json_int_t)l.who.user_id, "name",
-                  l.who.name, "role", l.who.is_admin ? "admin" : "member", "csrf", l.who.csrf);
+    rp->body = json_pack("{s:{s:I, s:s, s:s}, s:s}", "user", "id", (json_int_t)l.who.user_id,
+                         "name", l.who.name, "role", role_word(l.who.role), "csrf", l.who.csrf);
     return 0;
 }
 
@@ -116,9 +115,8 @@ int handle_logout(const struct request *rq, struct reply *rp, struct err *err)
 int handle_me(const struct request *rq, struct reply *rp, struct err *err)
 {
     (void)err;
-    rp->body =
-        json_pack("{s:I, s:s, s:s, s:s}", "id", (json_int_t)rq->who->user_id, "object", "user",
-                  "name", rq->who->name, "role", rq->who->is_admin ? "admin" : "member");
+    rp->body = json_pack("{s:I, s:s, s:s, s:s}", "id", (json_int_t)rq->who->user_id, "object",
+                         "user", "name", rq->who->name, "role", role_word(rq->who->role));
     if (rq->who->csrf[0] != '\0') {
         (void)json_object_set_new(rp->body, "csrf", json_string(rq->who->csrf));
     }
@@ -257,7 +255,7 @@ int handle_users_list(const struct request *rq, struct reply *rp, struct err *er
 
 struct user_order {
     const char *name;
-    bool is_admin;
+    enum role role;
     int64_t id;
     struct new_token token;
 };
@@ -266,7 +264,7 @@ static int do_user_add(struct tx *tx, void *argument, struct err *err)
 {
     struct user_order *o = argument;
 
-    TRY(user_add(tx, o->name, o->is_admin, &o->id, err));
+    TRY(user_add(tx, o->name, o->role, &o->id, err));
     return token_add(tx, o->id, "first", 0, &o->token, err);
 }
 
@@ -280,9 +278,9 @@ int handle_user_new(const struct request *rq, struct reply *rp, struct err *err)
     TRY(check_fields(rq, known, err));
     TRY(fields_text(&fields, "name", FIELD_REQUIRED, &o.name, err));
     TRY(fields_text(&fields, "role", FIELD_OPTIONAL, &role, err));
-    o.is_admin = strcmp(role, "admin") == 0;
-    if (!o.is_admin && strcmp(role, "member") != 0) {
-        return FAIL_PARAM(err, ERR_BAD_REQUEST, "role", "role must be admin or member");
+    o.role = role_from_word(role);
+    if (o.role == ROLE_COUNT) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "role", "role must be admin, member or viewer");
     }
     TRY(store_write(rq->app->store, do_user_add, &o, err));
     rp->status = 201;

@@ -75,28 +75,41 @@ static int job_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err
 
 int handle_jobs_list(const struct request *rq, struct reply *rp, struct err *err)
 {
-    const char *mine = gate_query(rq->in, "mine");
-    const bool all = rq->who->is_admin && (mine == NULL || strcmp(mine, "1") != 0);
+    const char *mine = gate_query(rq->in, "mine"), *owner = gate_query(rq->in, "owner");
+    const bool is_mine = mine != NULL && strcmp(mine, "1") == 0;
     char states[STATE_FILTER];
     struct listing l = {
         .columns = "seq",
-        .from = "jobs WHERE (?1=0 OR user_id=?1) AND (?2 IS NULL OR instr(?2, ','||state||','))",
+        .from = "jobs WHERE (?1=0 OR private=0 OR user_id=?1)"
+                " AND (?5 IS NULL OR user_id=(SELECT id FROM users WHERE name=?5))"
+                " AND (?2 IS NULL OR instr(?2, ','||state||','))",
         .order = "seq",
         .number = "SELECT seq FROM jobs WHERE id=?",
         .make = job_row,
         .newest_first = true,
         .limit = 20,
         .most = 100,
-        .scope = all ? 0 : rq->who->user_id,
+        .scope = may_do(rq->who, DEED_SEE_JOB, 0, true) ? 0 : rq->who->user_id,
+        .second = is_mine ? rq->who->name : owner,
     };
+    const json_t *data = NULL;
+    json_t *job = NULL;
+    size_t i = 0;
 
     TRY(read_states(rq, states, &l.filter, err));
-    return list_reply(rq, rp, &l, err);
+    TRY(list_reply(rq, rp, &l, err));
+    data = json_object_get(rp->body, "data");
+    json_array_foreach(data, i, job)
+    {
+        job_show(job, rq->who);
+    }
+    return 0;
 }
 
 /* A job and what is asked of it. */
 struct job_order {
     const struct request *rq;
+    enum deed deed;
     enum job_action action;
     bool save;
     struct job_ref ref;
@@ -107,16 +120,17 @@ static int read_job(sqlite3 *db, void *argument, struct err *err)
 {
     struct job_order *o = argument;
 
-    TRY(job_find(db, o->rq->param[0], o->rq->who, &o->ref, err));
+    TRY(job_find(db, o->rq->param[0], o->rq->who, o->deed, &o->ref, err));
     return job_object(db, o->ref.seq, &o->job, err);
 }
 
 int handle_job_get(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct job_order o = {.rq = rq};
+    struct job_order o = {.rq = rq, .deed = DEED_SEE_JOB};
 
     TRY(store_read(rq->app->store, read_job, &o, err));
     rp->body = o.job;
+    job_show(rp->body, rq->who);
     return 0;
 }
 
@@ -189,7 +203,7 @@ static int do_action(struct tx *tx, void *argument, struct err *err)
     struct job_order *o = argument;
     int rc = 0;
 
-    TRY(job_find(tx->db, o->rq->param[0], o->rq->who, &o->ref, err));
+    TRY(job_find(tx->db, o->rq->param[0], o->rq->who, o->deed, &o->ref, err));
     switch (o->action) {
     case JOB_CANCEL: rc = cancel(tx, o, err); break;
     case JOB_PAUSE: rc = pause_job(tx, o, err); break;
@@ -203,7 +217,7 @@ static int do_action(struct tx *tx, void *argument, struct err *err)
 static int ask(const struct request *rq, struct reply *rp, enum job_action action, bool save,
                struct err *err)
 {
-    struct job_order o = {.rq = rq, .action = action, .save = save};
+    struct job_order o = {.rq = rq, .deed = DEED_CHANGE_JOB, .action = action, .save = save};
 
     TRY(store_write(rq->app->store, do_action, &o, err));
     supervisor_kick(rq->app->supervisor);
@@ -233,7 +247,7 @@ int handle_job_resume(const struct request *rq, struct reply *rp, struct err *er
 
 int handle_job_save(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct job_order o = {.rq = rq, .action = JOB_SAVE};
+    struct job_order o = {.rq = rq, .deed = DEED_CHANGE_JOB, .action = JOB_SAVE};
     char dir[SETTING_TEXT + 64];
 
     TRY(store_read(rq->app->store, read_job, &o, err));

@@ -35,14 +35,14 @@ struct stream_order {
     struct stream_wish wish;
 };
 
-/* Every job named must be there and the user's. */
+/* Every job named must be there and not hidden from the user. */
 static int find_jobs(sqlite3 *db, void *argument, struct err *err)
 {
     struct stream_order *o = argument;
     struct job_ref ref;
 
     for (int i = 0; i < o->wish.job_count; i++) {
-        TRY(job_find(db, o->wish.jobs[i], o->rq->who, &ref, err));
+        TRY(job_find(db, o->wish.jobs[i], o->rq->who, DEED_SEE_JOB, &ref, err));
     }
     return 0;
 }

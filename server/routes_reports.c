@@ -138,8 +138,8 @@ static int read_file_facts(sqlite3 *db, void *argument, struct err *err)
     sqlite3_stmt *q = NULL;
     bool row = false;
 
-    TRY(db_query(&q, db, err, "SELECT filename, sha256 FROM files WHERE id=? AND (? OR user_id=?)",
-                 "sii", f->id, (int64_t)f->who->is_admin, f->who->user_id));
+    TRY(upload_allow(db, f->id, f->who, DEED_READ_FILE, err));
+    TRY(db_query(&q, db, err, "SELECT filename, sha256 FROM files WHERE id=?", "s", f->id));
     int rc = db_next(q, &row, err);
     if (rc == 0 && !row) {
         rc = FAIL(err, ERR_NOT_FOUND, "there is no file %.40s", f->id);

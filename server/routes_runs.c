@@ -18,9 +18,13 @@
 
 enum { RUN_PATH = SETTING_TEXT + 256 };
 
+/* Of the events e: the types listed in ?2. */
+#define OF_TYPE " AND (?2 IS NULL OR instr(','||?2||',', ','||e.type||','))"
+
 /* A job and a part of what it has. */
 struct run_order {
     const struct request *rq;
+    enum deed deed; /* SEE_JOB unless said otherwise */
     struct job_ref ref;
     int64_t from, to, points; /* of a curve                */
     int64_t step;             /* of a checkpoint; -1: newest */
@@ -31,7 +35,7 @@ static int find_job(sqlite3 *db, void *argument, struct err *err)
 {
     struct run_order *o = argument;
 
-    return job_find(db, o->rq->param[0], o->rq->who, &o->ref, err);
+    return job_find(db, o->rq->param[0], o->rq->who, o->deed, &o->ref, err);
 }
 
 /* {"id", "object", "job", "created_at"} and what the run wrote. */
@@ -59,11 +63,13 @@ int handle_job_events(const struct request *rq, struct reply *rp, struct err *er
     struct run_order o = {.rq = rq};
 
     TRY(store_read(rq->app->store, find_job, &o, err));
+    const bool reads = may_do(rq->who, DEED_READ_JOB, o.ref.user_id, o.ref.is_private);
     const struct listing l = {
         .columns = "e.n, e.type, e.body, (SELECT value FROM about WHERE key='epoch'),"
                    " (SELECT id FROM jobs WHERE seq=?1)",
-        .from = "events e WHERE e.job_seq=?1"
-                " AND (?2 IS NULL OR instr(','||?2||',', ','||e.type||','))",
+        .from = reads ? "events e WHERE e.job_seq=?1" OF_TYPE
+                      : "events e WHERE e.job_seq=?1" OF_TYPE " AND NOT instr('" JOB_CONTENTS
+                        "', ','||e.type||',')",
         .order = "e.n",
         .number = "SELECT n FROM events WHERE n=CAST(substr(?1, instr(?1,'-')+1) AS INTEGER) AND"
                   " substr(?1, 1, instr(?1,'-')-1)=(SELECT value FROM about WHERE key='epoch')",
@@ -99,7 +105,7 @@ int handle_job_metrics(const struct request *rq, struct reply *rp, struct err *e
 
 int handle_job_log(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct run_order o = {.rq = rq};
+    struct run_order o = {.rq = rq, .deed = DEED_READ_JOB};
     char path[RUN_PATH], dir[RUN_PATH - 16], etag[80] = "empty";
     struct stat st = {0};
 
@@ -167,7 +173,7 @@ static int shape_checkpoint(const struct app *app, json_t *o, struct err *err)
 
 int handle_checkpoints_list(const struct request *rq, struct reply *rp, struct err *err)
 {
-    struct run_order o = {.rq = rq};
+    struct run_order o = {.rq = rq, .deed = DEED_READ_JOB};
     size_t i = 0;
     json_t *item = NULL;
 
@@ -218,7 +224,7 @@ static int read_checkpoint(sqlite3 *db, void *argument, struct err *err)
 /* The row of the checkpoint that the address names. */
 static int find_checkpoint(const struct request *rq, struct run_order *o, struct err *err)
 {
-    *o = (struct run_order){.rq = rq, .step = -1};
+    *o = (struct run_order){.rq = rq, .deed = DEED_READ_JOB, .step = -1};
     if (strcmp(rq->param[1], "latest") != 0 && !text_number(rq->param[1], INT64_MAX, &o->step)) {
         return FAIL(err, ERR_NOT_FOUND, "a step is a number or \"latest\"");
     }

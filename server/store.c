@@ -52,6 +52,7 @@ int tx_announce(struct tx *tx, const struct news *what, struct err *err)
     if (item == NULL || what->body == NULL) {
         free(item);
         free(what->body);
+        free(what->others);
         return FAIL(err, ERR_NO_MEMORY, "no memory for an event");
     }
     *item = *what;
@@ -66,6 +67,7 @@ static void free_news(struct news *item)
     while (item != NULL) {
         struct news *next = item->next;
         free(item->body);
+        free(item->others);
         free(item);
         item = next;
     }

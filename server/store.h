@@ -16,9 +16,11 @@ struct news {
     struct news *next;
     int64_t n;       /* number of the event              */
     int64_t user_id; /* owner of the job                 */
+    bool is_private; /* the job is: not for others       */
     char job[24];    /* id of the job                    */
     char type[24];   /* word of protocol.def, or "job"   */
     char *body;      /* owned; JSON object on one line   */
+    char *others;    /* owned; the same for those who may not change the job; NULL: as body */
 };
 
 struct store; /* open database with its threads and connections */
@@ -55,7 +57,7 @@ int store_read(struct store *s, db_work *work, void *argument, struct err *err);
 /* A random word made with the database; first part of every event id. */
 const char *store_epoch(const struct store *s);
 
-/* Hang a piece of news on the transaction. Takes `body` over. */
+/* Hang a piece of news on the transaction. Takes its texts over. */
 int tx_announce(struct tx *tx, const struct news *what, struct err *err);
 
 #endif

@@ -26,9 +26,12 @@ enum {
 struct piece {
     int64_t n, user_id;
     char job[RANDOM_ID];
-    int topic;  /* bit number in stream_wish.topics */
-    char *text; /* owned; the whole event           */
-    size_t size;
+    int topic;           /* bit number in stream_wish.topics                      */
+    bool is_private;     /* the job is                                            */
+    enum deed deed;      /* what one must be allowed to do with the job           */
+    char *text, *others; /* owned; the whole event, and as others than the owner
+                          * and admins read it, where that differs                */
+    size_t size, others_size;
 };
 
 struct stream {
@@ -95,15 +98,16 @@ static char *make_text(const char *epoch, int64_t n, const char *type, const cha
     return text;
 }
 
-static bool wants(const struct stream_wish *w, int64_t user_id, const char *job, int topic)
+/* Of what is to be shown: p->text and what goes with it is not looked at. */
+static bool wants(const struct stream_wish *w, const struct piece *p)
 {
     bool named = w->job_count == 0;
 
     for (int i = 0; i < w->job_count && !named; i++) {
-        named = strcmp(w->jobs[i], job) == 0;
+        named = strcmp(w->jobs[i], p->job) == 0;
     }
-    return named && (w->who.is_admin || w->who.user_id == user_id) &&
-           (w->topics == 0 || (w->topics >> topic & 1U) != 0);
+    return named && (w->topics == 0 || (w->topics >> p->topic & 1U) != 0) &&
+           may_do(&w->who, p->deed, p->user_id, p->is_private);
 }
 
 /* Call with the lock held. */
@@ -163,24 +167,43 @@ void streams_publish(void *streams, const struct news *first)
             struct piece *oldest = &s->ring[s->ring_first];
             s->covered_from = oldest->n + 1;
             free(oldest->text);
+            free(oldest->others);
             s->ring_first = (s->ring_first + 1) % RING;
             s->ring_count--;
         }
         struct piece *p = &s->ring[(s->ring_first + s->ring_count) % RING];
-        *p = (struct piece){.n = item->n, .user_id = item->user_id, .topic = topic_of(item->type)};
+        *p = (struct piece){.n = item->n,
+                            .user_id = item->user_id,
+                            .is_private = item->is_private,
+                            .topic = topic_of(item->type),
+                            .deed = job_event_deed(item->type)};
         (void)snprintf(p->job, sizeof p->job, "%s", item->job);
         p->text =
             make_text(store_epoch(s->store), item->n, item->type, item->job, item->body, &p->size);
+        if (item->others != NULL) {
+            p->others = make_text(store_epoch(s->store), item->n, item->type, item->job,
+                                  item->others, &p->others_size);
+        }
         s->newest = item->n;
-        if (p->text != NULL) {
+        if (p->text != NULL && (item->others == NULL || p->others != NULL)) {
             s->ring_count++;
         } else { /* no memory: those who want it read the store */
+            free(p->text);
+            free(p->others);
             s->covered_from = item->n + 1;
         }
     }
     s->fresh = true;
     pthread_cond_signal(&s->stirred);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Append a piece as this stream's reader sees it. Call with the lock held. */
+static bool append_piece(struct stream *st, const struct piece *p)
+{
+    return p->others == NULL || may_do(&st->wish.who, DEED_CHANGE_JOB, p->user_id, true)
+               ? append(st, p->text, p->size)
+               : append(st, p->others, p->others_size);
 }
 
 /* Copy what the ring has for this stream. Call with the lock held. */
@@ -190,8 +213,7 @@ static void take_from_ring(struct stream *st)
 
     for (size_t i = ring_find(s, st->next); i < s->ring_count; i++) {
         const struct piece *p = ring_at(s, i);
-        if (wants(&st->wish, p->user_id, p->job, p->topic) &&
-            (st->pending_size >= PENDING_MAX || !append(st, p->text, p->size))) {
+        if (wants(&st->wish, p) && (st->pending_size >= PENDING_MAX || !append_piece(st, p))) {
             return; /* the rest comes when this is sent */
         }
         st->next = p->n + 1;
@@ -214,7 +236,7 @@ static int render_row(sqlite3 *db, sqlite3_stmt *q, struct page *p, struct err *
     size_t size = 0;
 
     if (strcmp(type, "job") == 0) {
-        TRY(job_text(db, sqlite3_column_int64(q, 5), &body, err));
+        TRY(job_text(db, sqlite3_column_int64(q, 5), &p->wish->who, &body, err));
     }
     char *text = make_text(p->epoch, sqlite3_column_int64(q, 0), type, db_text(q, 1),
                            body != NULL ? body : db_text(q, 4), &size);
@@ -231,6 +253,17 @@ static int render_row(sqlite3 *db, sqlite3_stmt *q, struct page *p, struct err *
     return 0;
 }
 
+static bool wants_row(const struct stream_wish *w, sqlite3_stmt *q)
+{
+    struct piece p = {.user_id = sqlite3_column_int64(q, 2),
+                      .is_private = sqlite3_column_int(q, 6) != 0,
+                      .topic = topic_of(db_text(q, 3)),
+                      .deed = job_event_deed(db_text(q, 3))};
+
+    (void)snprintf(p.job, sizeof p.job, "%s", db_text(q, 1));
+    return wants(w, &p);
+}
+
 /* The next events of the store that the stream wants. */
 static int read_page(sqlite3 *db, void *argument, struct err *err)
 {
@@ -242,12 +275,12 @@ static int read_page(sqlite3 *db, void *argument, struct err *err)
 
     TRY(db_integer(&newest, 0, db, err, "SELECT MAX(n) FROM events", ""));
     TRY(db_query(&q, db, err,
-                 "SELECT e.n, j.id, j.user_id, e.type, e.body, j.seq FROM events e"
+                 "SELECT e.n, j.id, j.user_id, e.type, e.body, j.seq, j.private FROM events e"
                  " JOIN jobs j ON j.seq=e.job_seq WHERE e.n>=? ORDER BY e.n LIMIT ?",
                  "ii", p->next, (int64_t)REFILL_ROWS));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row && p->size < PENDING_MAX) {
-        if (wants(p->wish, sqlite3_column_int64(q, 2), db_text(q, 1), topic_of(db_text(q, 3)))) {
+        if (wants_row(p->wish, q)) {
             rc = render_row(db, q, p, err);
         }
         if (rc == 0) {
@@ -568,6 +601,18 @@ void streams_revoke(struct streams *s, const struct identity *who)
     pthread_mutex_unlock(&s->lock);
 }
 
+void streams_revoke_user(struct streams *s, int64_t user_id)
+{
+    pthread_mutex_lock(&s->lock);
+    for (struct stream *st = s->first; st != NULL; st = st->link) {
+        if (st->wish.who.user_id == user_id) {
+            st->ending = true;
+            wake(st);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 void streams_shut(struct streams *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -591,6 +636,7 @@ void streams_close(struct streams *s)
     pthread_join(s->pulse, NULL);
     for (size_t i = 0; i < s->ring_count; i++) {
         free(s->ring[(s->ring_first + i) % RING].text);
+        free(s->ring[(s->ring_first + i) % RING].others);
     }
     pthread_cond_destroy(&s->stirred);
     pthread_mutex_destroy(&s->lock);

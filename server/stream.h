@@ -42,6 +42,8 @@ void streams_publish(void *streams, const struct news *first);
 
 /* End the streams of a token or a session that is no more. */
 void streams_revoke(struct streams *s, const struct identity *who);
+/* End all streams of a user whose rights have changed: who may comes again and sees what he may now. */
+void streams_revoke_user(struct streams *s, int64_t user_id);
 
 /* A new stream. Errors: TOO_MANY, BUSY (shutting), NO_MEMORY. */
 int stream_begin(struct stream **out, struct streams *s, const struct stream_wish *wish,

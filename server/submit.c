@@ -133,7 +133,7 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
     TRY(insert_row(tx, n, err));
     TRY(enter_file(tx, n, "training_file", err));
     TRY(enter_file(tx, n, "validation_file", err));
-    TRY(job_find(tx->db, n->s->id, NULL, &ref, err));
+    TRY(job_find(tx->db, n->s->id, NULL, DEED_SEE_JOB, &ref, err));
     TRY(job_announce(tx, &ref, err));
     return job_object(tx->db, n->seq, &n->s->job, err);
 }

@@ -90,7 +90,7 @@ static int read_batch(struct tx *tx, void *argument, struct err *err)
     struct change *c = argument;
 
     /* what users asked for since the last look */
-    TRY(job_find(tx->db, c->ref.id, NULL, &c->ref, err));
+    TRY(job_find(tx->db, c->ref.id, NULL, DEED_SEE_JOB, &c->ref, err));
     TRY(ingest_read(tx, &c->ref, c->l->reader, BATCH_LINES, &c->read, err));
     const bool due = now_ms() - c->l->announced_ms >= ANNOUNCE_MS;
     c->l->stale_announcement = c->l->stale_announcement || c->read.announce;
@@ -189,7 +189,7 @@ static int store_outcome(struct tx *tx, void *argument, struct err *err)
 {
     struct change *c = argument;
 
-    TRY(job_find(tx->db, c->ref.id, NULL, &c->ref, err));
+    TRY(job_find(tx->db, c->ref.id, NULL, DEED_SEE_JOB, &c->ref, err));
     c->outcome = outcome_make(&c->ref, c->end, c->s->app->settings->max_tries);
     return outcome_store(tx, &c->ref, &c->outcome, err);
 }
@@ -357,7 +357,7 @@ static int find_live(sqlite3 *db, void *argument, struct err *err)
                  ""));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row && f->count < LIVE_MAX) {
-        rc = job_find(db, db_text(q, 0), NULL, &f->jobs[f->count], err);
+        rc = job_find(db, db_text(q, 0), NULL, DEED_SEE_JOB, &f->jobs[f->count], err);
         f->count += rc == 0;
         rc = rc != 0 ? rc : db_next(q, &row, err);
     }

@@ -389,3 +389,17 @@ void upload_free(struct upload *up)
     }
     free(up);
 }
+
+int upload_allow(sqlite3 *db, const char *id, const struct identity *who, enum deed deed,
+                 struct err *err)
+{
+    int64_t owner = 0;
+    char what[64];
+
+    TRY(db_integer(&owner, 0, db, err, "SELECT user_id FROM files WHERE id=?", "s", id));
+    if (owner == 0) {
+        return FAIL(err, ERR_NOT_FOUND, "there is no file %.40s", id);
+    }
+    (void)snprintf(what, sizeof what, "file %.40s", id);
+    return authorise(who, deed, owner, true, what, err);
+}

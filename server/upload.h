@@ -6,6 +6,7 @@
 #ifndef SERVER_UPLOAD_H
 #define SERVER_UPLOAD_H
 
+#include "server/authorise.h"
 #include "server/random.h"
 #include "server/settings.h"
 #include "server/store.h"
@@ -51,5 +52,10 @@ void upload_free(struct upload *up);
 
 /* Path of a file that was published. */
 void upload_path(char *out, size_t size, const struct settings *settings, const char *id);
+
+/* Whether `who` may do the deed to the file of that id. Errors: NOT_FOUND for one that is not there or hidden
+ * from `who`, FORBIDDEN. */
+int upload_allow(sqlite3 *db, const char *id, const struct identity *who, enum deed deed,
+                 struct err *err);
 
 #endif

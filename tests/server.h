@@ -11,7 +11,7 @@
 
 static inline int add_user_ann(struct tx *tx, void *id, struct err *err)
 {
-    return user_add(tx, "ann", false, id, err);
+    return user_add(tx, "ann", ROLE_MEMBER, id, err);
 }
 
 /* Row of a job in `starting` of attempt 1; `argument` is its id. */

@@ -89,7 +89,7 @@ static void a_token_opens_until_it_is_revoked(void)
     c.text = c.token.text;
     EXPECT(strlen(c.text) < AUTH_TOKEN && strncmp(c.text, "hone_", 5) == 0);
     EXPECT(store_read(s, use_token, &c, &err) == 0);
-    EXPECT(c.who.user_id == 1 && strcmp(c.who.name, "ann") == 0 && !c.who.is_admin);
+    EXPECT(c.who.user_id == 1 && strcmp(c.who.name, "ann") == 0 && c.who.role == ROLE_MEMBER);
     EXPECT(strcmp(c.who.token_id, c.token.id) == 0 && c.who.csrf[0] == '\0');
     c.user_id = 2; /* another user's can't be revoked */
     EXPECT(store_write(s, remove_token, &c, &err) == ERR_NOT_FOUND);
@@ -228,7 +228,7 @@ static int add_user(struct tx *tx, void *name, struct err *err)
 {
     int64_t id = 0;
 
-    return user_add(tx, name, false, &id, err);
+    return user_add(tx, name, ROLE_MEMBER, &id, err);
 }
 
 static void names_of_users_are_plain_words(void)

@@ -20,7 +20,7 @@ static int find(sqlite3 *db, void *argument, struct err *err)
 {
     struct reading *r = argument;
 
-    return job_find(db, r->id, NULL, &r->ref, err);
+    return job_find(db, r->id, NULL, DEED_SEE_JOB, &r->ref, err);
 }
 
 static int read_some(struct tx *tx, void *argument, struct err *err)

@@ -146,7 +146,7 @@ test('no other site is let in', async () => {
   }
 });
 
-test("another user's things are like things that do not exist", async () => {
+test("another user's job is seen and not touched; his files are like files that do not exist", async () => {
   const job = await honed.call('POST', '/v1/jobs', {
     name: 'steps=3 ms=1', training_file: file.id, config: { model_type: 'gpt2' }, tokenizer_vocab_size: 300, max_steps: 3,
   });
@@ -154,22 +154,27 @@ test("another user's things are like things that do not exist", async () => {
     await new Promise((done) => setTimeout(done, 100));
   }
   const missing = 'job-aaaaaaaaaaaaaa';
-  const paths = ['', '/events', '/metrics', '/log', '/checkpoints', '/checkpoints/3', '/checkpoints/latest', '/checkpoints/3/config.json'];
-  for (const path of paths) {
-    const his = await ask(`/v1/jobs/${job.id}${path}`, { token: bob.token });
-    const none = await ask(`/v1/jobs/${missing}${path}`, { token: bob.token });
-    assert.equal(his.status, 404, path);
-    assert.equal((await his.text()).replaceAll(job.id, 'X'), (await none.text()).replaceAll(missing, 'X'));
+  const paths = { '': 200, '/events': 200, '/metrics': 200, '/log': 403, '/checkpoints': 403, '/checkpoints/3': 403, '/checkpoints/latest': 403, '/checkpoints/3/config.json': 403 };
+  for (const [path, status] of Object.entries(paths)) {
+    assert.equal((await ask(`/v1/jobs/${job.id}${path}`, { token: bob.token })).status, status, path);
+    assert.equal((await ask(`/v1/jobs/${missing}${path}`, { token: bob.token })).status, 404, path);
     assert.equal((await ask(`/v1/jobs/${job.id}${path}`, { token: honed.token })).status, 200, path);
   }
+  const seen = await (await ask(`/v1/jobs/${job.id}`, { token: bob.token })).json();
+  assert.deepEqual(seen.allowed_actions, []);
+  assert.notDeepEqual((await honed.call('GET', `/v1/jobs/${job.id}`)).allowed_actions, []);
+  const types = (await (await ask(`/v1/jobs/${job.id}/events?limit=1000`, { token: bob.token })).json()).data.map(({ type }) => type);
+  assert.ok(types.includes('metrics') && !types.includes('sample') && !types.includes('data'));
   for (const action of ['cancel', 'save', 'pause', 'resume']) {
-    assert.equal((await ask(`/v1/jobs/${job.id}/${action}`, { token: bob.token, method: 'POST' })).status, 404);
+    const reply = await ask(`/v1/jobs/${job.id}/${action}`, { token: bob.token, method: 'POST' });
+    assert.equal(reply.status, 403);
+    assert.match((await errorOf(reply)).message, /owner/);
   }
   for (const [method, path] of [['GET', ''], ['GET', '/content'], ['DELETE', '']]) {
     assert.equal((await ask(`/v1/files/${file.id}${path}`, { token: bob.token, method })).status, 404);
   }
-  assert.equal((await ask(`/v1/stream?jobs=${job.id}`, { token: bob.token })).status, 404);
-  for (const list of ['/v1/jobs', '/v1/files', '/v1/models']) {
+  assert.deepEqual((await (await ask('/v1/jobs', { token: bob.token })).json()).data.map(({ id }) => id), [job.id]);
+  for (const list of ['/v1/jobs?mine=1', '/v1/jobs?owner=bob', '/v1/jobs?owner=nobody', '/v1/files', '/v1/models']) {
     assert.equal((await (await ask(list, { token: bob.token })).json()).data.length, 0, list);
   }
   for (const [field, value] of [['training_file', file.id], ['model', job.id], ['model', `${job.id}:3`]]) {
