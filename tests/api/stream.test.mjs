@@ -79,21 +79,33 @@ test('topics and jobs narrow a stream', async () => {
   }
 });
 
-test('a member hears of own jobs alone, an admin of all', async () => {
+test('everybody hears of visible jobs, of others without what they read and wrote', async () => {
   const bob = await honed.call('POST', '/v1/users', { name: 'bob', role: 'member' });
   const bobs = await (await fetch(`${honed.url}/v1/files?filename=b`, { method: 'PUT', body: 'text', headers: as(bob.token) })).json();
   const url = `${honed.url}/v1/stream`;
-  const his = readEvents(url, as(bob.token), { enough: (events) => events.some(({ data }) => data.state === 'succeeded'), ms: 15000 });
-  const all = read('', { enough: (events) => events.filter(({ data }) => data.state === 'succeeded').length >= 2, ms: 15000 });
+  const of = ({ event, data }) => (event === 'job' ? data.id : data.job);
+  const both = (events) => events.filter(({ data }) => data.state === 'succeeded').length >= 2;
+  const his = readEvents(url, as(bob.token), { enough: both, ms: 15000 });
+  const all = read('', { enough: both, ms: 15000 });
   await new Promise((done) => setTimeout(done, 200));
   const mine = await submit('ms=1', { max_steps: 5 });
   const job = await honed.call('POST', '/v1/jobs', request(bobs.id, 'ms=1', { max_steps: 5 }), as(bob.token));
   const seen = (await his).events;
-  assert.ok(seen.length > 5 && seen.every(({ event, data }) => (event === 'job' ? data.id : data.job) === job.id));
-  const ids = new Set((await all).events.map(({ event, data }) => (event === 'job' ? data.id : data.job)));
-  assert.deepEqual(ids, new Set([mine.id, job.id]));
-  const replay = await readEvents(url, { ...as(bob.token), 'Last-Event-ID': seen[0].id.replace(/-.*/, '-0') }, { enough: isOver(job.id), ms: 5000 });
-  assert.ok(replay.events.every(({ event, data }) => (event === 'job' ? data.id : data.job) === job.id));
+  const check = (events) => {
+    const types = (id) => new Set(events.filter((one) => of(one) === id).map(({ event }) => event));
+    assert.deepEqual(new Set(events.map(of)), new Set([mine.id, job.id]));
+    assert.ok(types(job.id).has('data') && types(job.id).has('metrics'));
+    assert.ok(!types(mine.id).has('data') && types(mine.id).has('metrics'));
+    const actions = (id) => events.filter(({ event, data }) => event === 'job' && data.id === id).map((one) => one.data.allowed_actions);
+    assert.ok(actions(mine.id).length > 1 && actions(mine.id).every((list) => list.length === 0));
+  };
+  check(seen);
+  assert.ok(seen.some(({ event, data }) => event === 'job' && data.id === job.id && data.allowed_actions.includes('cancel')));
+  const types = new Set((await all).events.filter((one) => of(one) === mine.id).map(({ event }) => event));
+  assert.ok(types.has('data'));
+  const after = Number(seen[0].id.replace(/.*-/, '')) - 1;
+  const replay = await readEvents(url, { ...as(bob.token), 'Last-Event-ID': seen[0].id.replace(/-.*/, `-${after}`) }, { enough: both, ms: 5000 });
+  check(replay.events);
 });
 
 test('streams are counted, closed ones are not, and HEAD opens none', async () => {
