@@ -91,3 +91,21 @@ int request_number(const struct request *rq, const char *name, int64_t low, int6
     }
     return 0;
 }
+
+int request_only(const struct request *rq, const char *const *known, struct err *err)
+{
+    const char *key = NULL;
+    json_t *value = NULL;
+
+    json_object_foreach(rq->body, key, value)
+    {
+        int i = 0;
+        while (known[i] != NULL && strcmp(known[i], key) != 0) {
+            i++;
+        }
+        if (known[i] == NULL) {
+            return FAIL_PARAM(err, ERR_BAD_REQUEST, key, "there is no field \"%.40s\" here", key);
+        }
+    }
+    return 0;
+}

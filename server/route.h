@@ -88,6 +88,10 @@ const char *request_header(const struct request *rq, const char *name);
 int request_number(const struct request *rq, const char *name, int64_t low, int64_t high,
                    int64_t preset, int64_t *out, struct err *err);
 
+/* Refuse fields of the body that are not in `known` (ended by NULL): a request says only what is understood.
+ * Errors: BAD_REQUEST with param. */
+int request_only(const struct request *rq, const char *const *known, struct err *err);
+
 #define ROUTE(method, path, access, body, call, summary) handler handle_##call;
 #include "server/routes.def"
 

@@ -23,25 +23,6 @@ static int take_text(const struct request *rq, const char *field, const char **o
     return 0;
 }
 
-/* Refuse fields that are not listed: a request says only what is understood. */
-static int check_fields(const struct request *rq, const char *const *known, struct err *err)
-{
-    const char *key = NULL;
-    json_t *value = NULL;
-
-    json_object_foreach(rq->body, key, value)
-    {
-        int i = 0;
-        while (known[i] != NULL && strcmp(known[i], key) != 0) {
-            i++;
-        }
-        if (known[i] == NULL) {
-            return FAIL_PARAM(err, ERR_BAD_REQUEST, key, "there is no field \"%.40s\" here", key);
-        }
-    }
-    return 0;
-}
-
 /* Sign in: what is asked and what comes of it. */
 struct login {
     const char *code, *token;
@@ -66,7 +47,7 @@ int handle_login(const struct request *rq, struct reply *rp, struct err *err)
     struct login l = {0};
     struct timespec now;
 
-    TRY(check_fields(rq, known, err));
+    TRY(request_only(rq, known, err));
     TRY(take_text(rq, "code", &l.code, err));
     TRY(take_text(rq, "token", &l.token, err));
     if ((l.code == NULL) == (l.token == NULL)) {
@@ -109,17 +90,6 @@ int handle_logout(const struct request *rq, struct reply *rp, struct err *err)
     reply_add(rp, "Set-Cookie", "hone_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0%s",
               rq->app->secure ? "; Secure" : "");
     rp->body = json_pack("{s:b}", "signed_out", 1);
-    return 0;
-}
-
-int handle_me(const struct request *rq, struct reply *rp, struct err *err)
-{
-    (void)err;
-    rp->body = json_pack("{s:I, s:s, s:s, s:s}", "id", (json_int_t)rq->who->user_id, "object",
-                         "user", "name", rq->who->name, "role", role_word(rq->who->role));
-    if (rq->who->csrf[0] != '\0') {
-        (void)json_object_set_new(rp->body, "csrf", json_string(rq->who->csrf));
-    }
     return 0;
 }
 
@@ -193,7 +163,7 @@ int handle_token_new(const struct request *rq, struct reply *rp, struct err *err
     const struct fields fields = {rq->body, "", ERR_BAD_REQUEST};
     struct token_order o = {.user_id = rq->who->user_id, .name = "token"};
 
-    TRY(check_fields(rq, known, err));
+    TRY(request_only(rq, known, err));
     TRY(fields_text(&fields, "name", FIELD_OPTIONAL, &o.name, err));
     TRY(fields_integer(&fields, "expires_in", FIELD_OPTIONAL, 1, TOKEN_SECONDS_MAX, &o.expires_in,
                        err));
@@ -224,68 +194,5 @@ int handle_token_revoke(const struct request *rq, struct reply *rp, struct err *
     (void)snprintf(gone.token_id, sizeof gone.token_id, "%s", o.id);
     streams_revoke(rq->app->streams, &gone);
     rp->body = json_pack("{s:s, s:s, s:b}", "id", o.id, "object", "token", "deleted", 1);
-    return 0;
-}
-
-static int user_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err)
-{
-    (void)db;
-    *out = db_row_json(row);
-    if (*out == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory for a user");
-    }
-    const bool disabled = json_integer_value(json_object_get(*out, "disabled")) != 0;
-    return json_object_set_new(*out, "disabled", json_boolean(disabled));
-}
-
-int handle_users_list(const struct request *rq, struct reply *rp, struct err *err)
-{
-    const struct listing l = {
-        .columns = "id, 'user' AS object, name, role, disabled, created_at",
-        .from = "users WHERE ?1=0 AND ?2 IS NULL",
-        .order = "id",
-        .number = "SELECT id FROM users WHERE id=?",
-        .make = user_row,
-        .limit = 100,
-        .most = 1000,
-    };
-
-    return list_reply(rq, rp, &l, err);
-}
-
-struct user_order {
-    const char *name;
-    enum role role;
-    int64_t id;
-    struct new_token token;
-};
-
-static int do_user_add(struct tx *tx, void *argument, struct err *err)
-{
-    struct user_order *o = argument;
-
-    TRY(user_add(tx, o->name, o->role, &o->id, err));
-    return token_add(tx, o->id, "first", 0, &o->token, err);
-}
-
-int handle_user_new(const struct request *rq, struct reply *rp, struct err *err)
-{
-    static const char *const known[] = {"name", "role", NULL};
-    const struct fields fields = {rq->body, "", ERR_BAD_REQUEST};
-    const char *role = "member";
-    struct user_order o = {0};
-
-    TRY(check_fields(rq, known, err));
-    TRY(fields_text(&fields, "name", FIELD_REQUIRED, &o.name, err));
-    TRY(fields_text(&fields, "role", FIELD_OPTIONAL, &role, err));
-    o.role = role_from_word(role);
-    if (o.role == ROLE_COUNT) {
-        return FAIL_PARAM(err, ERR_BAD_REQUEST, "role", "role must be admin, member or viewer");
-    }
-    TRY(store_write(rq->app->store, do_user_add, &o, err));
-    rp->status = 201;
-    rp->body = json_pack("{s:I, s:s, s:s, s:s, s:b, s:I, s:s}", "id", (json_int_t)o.id, "object",
-                         "user", "name", o.name, "role", role, "disabled", 0, "created_at",
-                         (json_int_t)o.token.created_at, "token", o.token.text);
     return 0;
 }
