@@ -17,26 +17,11 @@ enum { STATE_FILTER = 200 };
 
 int handle_job_submit(const struct request *rq, struct reply *rp, struct err *err)
 {
-    const char *retries = request_header(rq, "x-stainless-retry-count");
-    struct submission s = {.who = rq->who,
-                           .request = rq->body,
-                           .key = request_header(rq, "Idempotency-Key"),
-                           .is_retry = retries != NULL && strcmp(retries, "0") != 0,
-                           .text = rq->body_text,
-                           .size = rq->body_size};
+    struct submission s = {.who = rq->who, .request = rq->body};
 
-    if (s.key != NULL &&
-        (s.key[0] == '\0' || strlen(s.key) >= IDEMPOTENCY_KEY || !text_is_plain(s.key))) {
-        return FAIL(err, ERR_BAD_REQUEST, "Idempotency-Key has 1 to %d plain characters",
-                    IDEMPOTENCY_KEY - 1);
-    }
+    TRY(repeat_read(&s.repeat, rq, "", err));
     TRY(submit_job(rq->app, &s, err));
-    rp->status = 201;
-    rp->body = s.job;
-    reply_add(rp, "Location", "/v1/jobs/%s", s.id);
-    if (s.was_there) {
-        reply_add(rp, "Idempotent-Replayed", "true");
-    }
+    submit_reply(rp, &s);
     return 0;
 }
 

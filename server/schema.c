@@ -102,6 +102,10 @@ static const char shared[] =
     "ALTER TABLE jobs ADD COLUMN array_index INTEGER;"
     "ALTER TABLE jobs ADD COLUMN cloned_from TEXT;"
     "UPDATE jobs SET ticket_at=created_at, line=seq;"
+    /* How many a user has; whether a client sends the same again. */
+    "CREATE INDEX jobs_live_of ON jobs(user_id)"
+    " WHERE state NOT IN('succeeded','failed','cancelled');"
+    "CREATE INDEX jobs_body ON jobs(body_sha256) WHERE body_sha256 IS NOT NULL;"
     "CREATE INDEX jobs_of_array ON jobs(array_seq) WHERE array_seq IS NOT NULL;"
 
     "CREATE TABLE arrays(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"

@@ -24,6 +24,7 @@
 
 #include "server/account.h"
 #include "server/app.h"
+#include "server/draft.h"
 #include "server/guard.h"
 #include "server/home.h"
 #include "server/http.h"
@@ -32,7 +33,6 @@
 #include "server/playground.h"
 #include "server/roots.h"
 #include "server/stream.h"
-#include "server/submit.h"
 #include "server/supervise.h"
 #include "server/tool.h"
 #include "server/upload.h"
@@ -101,7 +101,7 @@ static int open_parts(struct server *v, struct settings *s, struct err *err)
     TRY(pages_open(&app->pages, s->web, err));
     TRY(guard_open(&app->guard, err));
     TRY(uploads_open(&app->uploads, s, app->store, err));
-    TRY(submit_settle(app, err));
+    TRY(draft_settle(app, err));
     TRY(tools_open(&app->tools, s->trainer, err));
     TRY(workers_open(&v->workers, (int)s->workers, err));
     TRY(streams_open(&app->streams, app->store, v->workers, (int)s->max_streams, err));

@@ -365,7 +365,7 @@ static int find_live(sqlite3 *db, void *argument, struct err *err)
     return rc;
 }
 
-/* A folder that did not get its name yet, because we were faster or honed ended between (submit.h). */
+/* A folder that did not get its name yet, because we were faster or honed ended between (draft.h). */
 static void name_folder(const struct live *l)
 {
     char aside[DIR_PATH + 8];

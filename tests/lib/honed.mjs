@@ -23,7 +23,7 @@ function program(name) {
 // Options: args (further arguments of honed), trainer (a path), parent (of the folder). The result:
 //   url, token (of the admin), folder (the data folder), output() (what honed printed)
 //   call(method, path, body, headers)   JSON; throws an Error with status and body when refused
-//   upload(name, text)                  the file object
+//   upload(name, text, token)           the file object; of the admin without a token
 //   loginLink(), stop(), kill() (-9), start() (again, on the same port and data), restart()
 export async function startHoned({
   args = [],
@@ -131,12 +131,12 @@ export async function startHoned({
     return read(reply, `${method} ${path}`);
   };
 
-  it.upload = async (name, text) => {
+  it.upload = async (name, text, token = it.token) => {
     const query = new URLSearchParams({ filename: name, purpose: 'fine-tune' });
     const reply = await fetch(`${it.url}/v1/files?${query}`, {
       method: 'PUT',
       body: text,
-      headers: { Authorization: `Bearer ${it.token}` },
+      headers: { Authorization: `Bearer ${token}` },
     });
     return read(reply, `upload of ${name}`);
   };

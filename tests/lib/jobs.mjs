@@ -41,3 +41,22 @@ export async function eventsOf(honed, id) {
     }
   }
 }
+
+// The error that a call is refused with, and its status; throws when it is not refused.
+export async function refused(promise, what = '') {
+  let answer = null;
+  try {
+    answer = await promise;
+  } catch (error) {
+    return { status: error.status, ...JSON.parse(error.body).error };
+  }
+  throw new Error(`it was not refused: ${JSON.stringify(what)} ${JSON.stringify(answer)}`);
+}
+
+// A new user of that name, with call and upload as of startHoned.
+export async function userOf(honed, name, role = 'member') {
+  const { token } = await honed.call('POST', '/v1/users', { name, role });
+  const call = (method, path, body, headers = {}) =>
+    honed.call(method, path, body, { Authorization: `Bearer ${token}`, ...headers });
+  return { name, token, call, upload: (title, text) => honed.upload(title, text, token) };
+}
