@@ -1,26 +1,29 @@
 /* queue.h - who is next: the scheduling pass. Pure: the same input gives the same plan.
  *
- * Order. Classes come first: urgent, normal, low, idle. Inside a class a job's key is the time that it has
- * waited since its ticket less a penalty for what its owner used of the machine lately (fair share); larger
- * is better; ties go by ticket, then by number. Waiting is never capped, so that nobody starves. A user's own
- * jobs of a class share the tickets of all of them: `line` says in which order they take them, so moving a
- * job moves it past one's own jobs only.
+ * Order. Classes come first: urgent, normal, low, idle. Inside a class a job's key is its ticket (when it was
+ * submitted) plus a penalty for what its owner used of the machine lately: usage_s over the machine's devices,
+ * so that who had the whole machine for an hour waits an hour longer. Smaller is better; ties go by ticket, then
+ * by number. Waiting is never capped, so that nobody starves. A user's own waiting jobs of a class share their
+ * tickets: `line` says in which order they take them, so moving a job moves it past one's own jobs only.
  *
- * Pass, in that order, over eligible jobs (not blocked by dependencies, begin time, a limit of the owner, the
- * cap of an array): start what place_now() finds devices for. The first that does not fit is the head.
+ * Pass, in that order, over eligible jobs (not blocked by dependencies, begin time, a retry's pause, a limit of
+ * the owner, the cap of an array): start what place_now() finds devices for. A device is not free for a job when
+ * a window that is not its user's begins before the job's own limit and grace are over. The first eligible job
+ * that does not fit, though it would on good devices, is the head.
  *
- * Head reservation. With the head's reservation time R and set S: R is the earliest moment at which
- * place_later() finds a set among the devices that are free then, counting those held by runs as free at
- * their end by time limit (or, when they are stopping, at the end of their grace), and S is that set. Later
- * jobs start now only on devices outside S, or when their own time limit ends at or before R. Reservations of
- * administrators are windows in which devices are not free for others. What is promised: as long as no job
- * with a better key arrives, comes back or becomes eligible, no device is lost, no limit is lowered and no
- * window is added, the head starts at R or before (and the grace of stopping runs).
+ * Head reservation. R is the earliest moment at which place_later() finds a set for the head among the devices
+ * that are free then: those of runs count as free at free_at (end of the time limit and the grace; of the grace when it
+ * is stopping), those of windows at their end. S is that set. Later jobs start now only outside S, or when
+ * their own limit and grace are over at R; and those of the head's owner or array only if the limits then still leave
+ * room for the head. What is promised: as long as the jobs that stand before the
+ * head stay the same, no device that it needs is lost or becomes busy, no limit is lowered and no window is added,
+ * it starts at R or before.
  *
- * Preemption. When the head's class is strictly better, runs of lower classes that are preemptible, have run
- * for min_run_s and were preempted fewer than max_preemptions times in a day may be told to save and leave:
- * the fewest that suffice together with devices that are free or being freed already. Idle ones first, then
- * those that lose least.
+ * Preemption. For the head, when it would start later than a grace from now, and after it for others in order, runs of strictly worse classes that are
+ * preemptible, have run for min_run_s and were preempted fewer than max_preemptions times in a day are told to save and
+ * leave: the fewest that suffice together with devices that are free or being freed already and not claimed by a job
+ * before. Of equally few the worst classes first, then the fewest devices, then those that began last. What is
+ * being freed for a job is claimed: nothing else starts there.
  */
 #ifndef SERVER_QUEUE_H
 #define SERVER_QUEUE_H
@@ -29,23 +32,13 @@
 
 enum queue_class { CLASS_URGENT, CLASS_NORMAL, CLASS_LOW, CLASS_IDLE, CLASS_COUNT };
 
-/* Why a job waits, in the order in which reasons are looked for. */
+/* Why a job waits (queue_reasons.def). */
 enum wait_reason {
-    WAIT_NOT,        /* it starts in this plan                                                   */
-    WAIT_DEPENDENCY, /* `other`: seq of the first parent that has not got there                  */
-    WAIT_BEGIN,      /* `at`: not before                                                         */
-    WAIT_RETRY,      /* `at`: is tried again then, after a failure of the machine                */
-    WAIT_USER_JOBS,  /* its owner runs `number` jobs, the limit                                  */
-    WAIT_USER_DEVICES, /* its owner holds devices up to the limit `number`                         */
-    WAIT_ARRAY, /* `number` of its array run, the cap                                       */
-    WAIT_NEVER, /* no set of good devices is large enough now: lost or quarantined ones are missing */
-    WAIT_BUSY,    /* `device`: processes outside Hone hold memory that it needs               */
-    WAIT_WINDOW,  /* a reservation keeps devices until `at`                                   */
-    WAIT_FREEING, /* runs were told to leave for it, `other`: one of them                     */
-    WAIT_HEAD,    /* the head: needs devices that run `other` holds; R is expected_at         */
-    WAIT_AHEAD,   /* `number` jobs are before it; `other`: the head                           */
+#define WAIT(id, word, help) WAIT_##id,
+#include "server/queue_reasons.def"
     WAIT_COUNT
 };
+const char *queue_reason_word(enum wait_reason r); /* "user_limit" */
 
 struct queue_job {
     int64_t seq;
@@ -56,6 +49,7 @@ struct queue_job {
     int64_t ticket;   /* when it was submitted; requeued jobs keep it        */
     int64_t line;     /* order among the owner's own of a class              */
     int64_t limit_s;  /* what is left of its time limit                  */
+    int64_t likely_s; /* how long it will run most likely; limit_s where that is not known */
     int64_t begin_at; /* 0: at once                                      */
     int64_t retry_at; /* 0: at once                                      */
     int64_t parent;   /* seq of a parent it waits for; 0: none           */
@@ -133,6 +127,17 @@ void queue_plan_free(struct queue_plan *p);
 
 const char *queue_class_word(enum queue_class c);         /* "urgent" */
 enum queue_class queue_class_from_word(const char *word); /* CLASS_COUNT for a word that none has */
+
+/* Names that a sentence about a wait needs; "" where there is none. */
+struct queue_names {
+    const char *other, *other_owner; /* of the job `other`   */
+    const char *device;              /* of `device`          */
+    bool is_private;                 /* `other` is not named */
+};
+
+/* The reason as one sentence for a person, times as UTC "2026-12-01 14:20". `need` and `now`: of the job. */
+void queue_words(char *out, size_t size, const struct queue_wait *w, const struct need *need,
+                 int64_t now, const struct queue_names *names);
 
 /* What `usage_s` decayed from `then` to `now` is: half of it every 7 days. */
 double queue_decay(double usage_s, int64_t then, int64_t now);
