@@ -169,6 +169,7 @@ static void the_object_says_what_is_used_now_and_half_of_what_was_a_week_ago(voi
 
 int main(void)
 {
+    scratch_make();
     RUN(limits_are_those_of_the_settings_until_an_admin_gives_others);
     RUN(what_is_no_role_or_limit_is_refused_by_name);
     RUN(the_last_admin_stays);
