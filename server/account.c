@@ -7,12 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/auth.h"
+#include "server/audit.h"
+#include "server/audit_file.h"
 #include "server/home.h"
 #include "trainer/base/io.h"
 
 struct account {
-    const char *name;
+    const char *name, *action;
     enum role role;
     bool wants_token, wants_code, is_first; /* is_first: only when there is no user yet */
     int64_t user_id, expires_at;
@@ -42,13 +43,16 @@ static int work_on(struct tx *tx, void *argument, struct err *err)
         TRY(login_code_add(tx, a->user_id, a->code, &a->expires_at, err));
     }
     a->done = true;
-    return 0;
+    const struct audit_entry e = {
+        .address = "", .action = a->action, .object = a->name, .result = "ok"};
+    return audit_add(tx, &e, err);
 }
 
 int account_welcome(struct store *store, const struct settings *s, const char *url, struct err *err)
 {
     const struct passwd *me = getpwuid(getuid());
     struct account a = {.name = me == NULL ? "admin" : me->pw_name,
+                        .action = "first_start",
                         .role = ROLE_ADMIN,
                         .wants_token = true,
                         .wants_code = true,
@@ -86,7 +90,8 @@ static int in_store(const struct settings *s, struct account *a, struct err *err
 
 int account_add_user(const struct settings *s, const char *name, enum role role, struct err *err)
 {
-    struct account a = {.name = name, .role = role, .wants_token = true, .user_id = -1};
+    struct account a = {
+        .name = name, .action = "adduser", .role = role, .wants_token = true, .user_id = -1};
 
     TRY(in_store(s, &a, err));
     printf("%s\n", a.token.text);
@@ -95,7 +100,7 @@ int account_add_user(const struct settings *s, const char *name, enum role role,
 
 int account_new_token(const struct settings *s, const char *name, struct err *err)
 {
-    struct account a = {.name = name, .wants_token = true};
+    struct account a = {.name = name, .action = "token", .wants_token = true};
 
     TRY(in_store(s, &a, err));
     printf("%s\n", a.token.text);
@@ -104,7 +109,7 @@ int account_new_token(const struct settings *s, const char *name, struct err *er
 
 int account_login_link(const struct settings *s, const char *name, struct err *err)
 {
-    struct account a = {.name = name, .wants_code = true};
+    struct account a = {.name = name, .action = "login-link", .wants_code = true};
     char path[SETTING_TEXT + 16], *url = NULL;
     size_t size = 0;
     struct err none = {0};
@@ -116,5 +121,42 @@ int account_login_link(const struct settings *s, const char *name, struct err *e
     }
     printf("%s/#login=%s\n", url != NULL ? url : "http://127.0.0.1:8642", a.code);
     free(url);
+    return 0;
+}
+
+/* What audit-check found. */
+struct audited {
+    const char *dir;
+    int64_t rows, bad_row, bad_line;
+};
+
+static int check_audit(sqlite3 *db, void *argument, struct err *err)
+{
+    struct audited *a = argument;
+
+    TRY(audit_check(db, &a->bad_row, &a->rows, err));
+    return audit_file_check(db, a->dir, &a->bad_line, err);
+}
+
+int account_check_audit(const struct settings *s, struct err *err)
+{
+    struct audited a = {.dir = s->data};
+    struct store *store = NULL;
+
+    TRY(home_prepare(s, err));
+    TRY(store_open(&store, s->data, err));
+    const int rc = store_read(store, check_audit, &a, err);
+    store_close(store);
+    TRY(rc);
+    if (a.bad_row != 0) {
+        return FAIL(err, ERR_BAD_FILE, "audit log: entry %lld was changed or removed",
+                    (long long)a.bad_row);
+    }
+    if (a.bad_line != 0) {
+        return FAIL(err, ERR_BAD_FILE,
+                    "audit log: entry %lld is not what its line in audit.jsonl says",
+                    (long long)a.bad_line);
+    }
+    printf("%lld entries; none was changed or removed\n", (long long)a.rows);
     return 0;
 }

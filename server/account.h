@@ -15,4 +15,8 @@ int account_add_user(const struct settings *s, const char *name, enum role role,
 int account_new_token(const struct settings *s, const char *name, struct err *err);
 int account_login_link(const struct settings *s, const char *name, struct err *err);
 
+/* honed audit-check: say whether the audit log is whole. Errors: BAD_FILE naming the first entry that is not as
+ * it was written. */
+int account_check_audit(const struct settings *s, struct err *err);
+
 #endif

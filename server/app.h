@@ -16,6 +16,8 @@ struct app {
     struct pages *pages;
     struct uploads *uploads;
     struct login_guard *guard;
+    struct rate *rate;
+    struct caretaker *caretaker;
     struct streams *streams;
     struct playground *playground;
     struct supervisor *supervisor;

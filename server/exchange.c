@@ -7,9 +7,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/audit_request.h"
 #include "server/authorise.h"
 #include "server/log.h"
 #include "server/pages.h"
+#include "server/rate.h"
 #include "server/send.h"
 #include "server/stream.h"
 #include "server/talk.h"
@@ -144,6 +146,20 @@ static int check_role(const struct exchange *x, bool is_safe, struct err *err)
     return 0;
 }
 
+/* Not more often than is good for the others. */
+static int check_rate(struct exchange *x, struct err *err)
+{
+    const int64_t now = (int64_t)x->started.tv_sec * 1000 + x->started.tv_nsec / 1000000;
+    const int64_t wait = rate_take(x->host->app->rate, &x->who, now);
+
+    if (wait == 0) {
+        return 0;
+    }
+    reply_add(&x->reply, "Retry-After", "%lld", (long long)(wait + 999) / 1000);
+    return FAIL(err, ERR_TOO_MANY, "too many requests with this token; try again in %lld ms",
+                (long long)wait);
+}
+
 /* Who asks, and may they? A session's unsafe request must come from our own page. */
 static int check_access(struct exchange *x, struct err *err)
 {
@@ -157,6 +173,7 @@ static int check_access(struct exchange *x, struct err *err)
     }
     TRY(store_read(x->host->app->store, read_identity, x, err));
     auth_note_use(x->host->app->store, &x->who);
+    TRY(check_rate(x, err));
     if (!is_safe && x->who.csrf[0] != '\0') {
         const char *csrf = request_header(&x->rq, "X-CSRF-Token");
         if (csrf == NULL || strcmp(csrf, x->who.csrf) != 0) {
@@ -323,6 +340,7 @@ static void work(struct task *task)
     if (x->rc == 0) {
         x->reply.status = 200;
         x->rc = x->rq.route->call(&x->rq, &x->reply, &x->err);
+        audit_request(&x->rq, &x->reply, x->rc, true);
     }
     if (x->rc == 0 && x->reply.talk != NULL) {
         talk_wait(x->reply.talk, x->c, go_on, x);
@@ -361,6 +379,9 @@ enum MHD_Result exchange_continue(struct exchange *x, const char *method, const 
         line_body_is_due(x->line);
         x->phase = PHASE_BODY;
         x->rc = take_head(x, method, version, &x->err);
+        if (x->rc != 0) {
+            audit_request(&x->rq, &x->reply, x->rc, false);
+        }
         return x->rc == 0 ? MHD_YES : answer(x, x->in.has_body || x->in.text == NULL);
     case PHASE_BODY:
         if (given > 0) {

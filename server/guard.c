@@ -16,8 +16,9 @@ struct place {
 };
 
 struct login_guard {
-    pthread_mutex_t lock; /* guards the places */
+    pthread_mutex_t lock; /* guards what follows */
     struct place places[PLACES];
+    int64_t told_at[PLACES]; /* 0: never */
 };
 
 int guard_open(struct login_guard **out, struct err *err)
@@ -38,9 +39,27 @@ void guard_close(struct login_guard *g)
     }
 }
 
+static size_t place_of(const char *peer)
+{
+    return crc32(0, (const Bytef *)peer, (uInt)strlen(peer)) % PLACES;
+}
+
+bool guard_is_news(struct login_guard *g, const char *peer, int64_t now)
+{
+    int64_t *told_at = &g->told_at[place_of(peer)];
+
+    pthread_mutex_lock(&g->lock);
+    const bool is_news = *told_at == 0 || now - *told_at >= WINDOW_S;
+    if (is_news) {
+        *told_at = now;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return is_news;
+}
+
 int64_t guard_note(struct login_guard *g, const char *peer, int64_t now)
 {
-    struct place *p = &g->places[crc32(0, (const Bytef *)peer, (uInt)strlen(peer)) % PLACES];
+    struct place *p = &g->places[place_of(peer)];
     int64_t left = 0;
 
     pthread_mutex_lock(&g->lock);

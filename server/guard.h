@@ -7,6 +7,7 @@
 #ifndef SERVER_GUARD_H
 #define SERVER_GUARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "trainer/base/err.h"
@@ -19,5 +20,8 @@ void guard_close(struct login_guard *g);
 /* Note a wrong credential of `peer` at `now` (seconds that only grow). Seconds until the next one is
  * answered; 0 when this one may be. */
 int64_t guard_note(struct login_guard *g, const char *peer, int64_t now);
+
+/* True at most once a minute for an address: what comes in masses is told of once. */
+bool guard_is_news(struct login_guard *g, const char *peer, int64_t now);
 
 #endif

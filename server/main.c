@@ -15,6 +15,7 @@ static void print_help(void)
         "                                      print a new user's token; --admin is --role admin\n"
         "       honed token NAME               print a new token of a user\n"
         "       honed login-link NAME          print an address that signs a browser in, once\n"
+        "       honed audit-check              say whether the audit log is as it was written\n"
         "       honed rebuild                  make a new store from the job folders\n"
         "       honed --help | --version\n"
         "all take the options:\n");
@@ -67,24 +68,26 @@ static int take_role(enum role *out, int *argc, char **argv, struct err *err)
 static int run_command(const char *command, int argc, char **argv, struct err *err)
 {
     const bool rebuilds = strcmp(command, "rebuild") == 0;
+    const bool checks = strcmp(command, "audit-check") == 0;
+    const int words = rebuilds || checks ? 0 : 1;
     const bool adds = strcmp(command, "adduser") == 0;
     enum role role = ROLE_MEMBER;
     struct settings s;
 
-    if (!rebuilds && !adds && strcmp(command, "token") != 0 && strcmp(command, "login-link") != 0) {
+    if (words > 0 && !adds && strcmp(command, "token") != 0 && strcmp(command, "login-link") != 0) {
         return FAIL(err, ERR_BAD_REQUEST, "\"%s\" is not a command of honed; see honed --help",
                     command);
     }
     if (adds) {
         TRY(take_role(&role, &argc, argv, err));
     }
-    if (!rebuilds && (argc < 1 || argv[0][0] == '-')) {
+    if (words > 0 && (argc < 1 || argv[0][0] == '-')) {
         return FAIL(err, ERR_BAD_REQUEST, "honed %s wants a user's name", command);
     }
-    const int words = rebuilds ? 0 : 1;
     int rc = settings_read(&s, argc - words, argv + words, err);
     if (rc == 0) {
         rc = rebuilds                        ? rebuild(&s, err)
+             : checks                        ? account_check_audit(&s, err)
              : adds                          ? account_add_user(&s, argv[0], role, err)
              : strcmp(command, "token") == 0 ? account_new_token(&s, argv[0], err)
                                              : account_login_link(&s, argv[0], err);

@@ -16,6 +16,7 @@ static const struct {
     {"files_list", {"after", "limit", "order", "purpose"}},
     {"jobs_list", {"after", "limit", "order", "state", "mine", "owner"}},
     {"tokens_list", {"after", "limit", "order"}},
+    {"audit_list", {"after", "limit", "order", "user", "action"}},
     {"users_list", {"after", "limit", "order"}},
     {"job_events", {"after", "limit", "order", "type"}},
     {"job_metrics", {"points", "from", "to"}},

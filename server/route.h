@@ -55,6 +55,8 @@ struct reply {
     struct talk *talk; /* the answer comes later: talk.h */
     int header_count;
     struct reply_header headers[REPLY_HEADERS];
+    char changed
+        [128]; /* for the audit log, where the address does not say it: what was changed to what */
 };
 
 /* Returns 0 and fills rp, or fills err and returns its code; what rp holds is freed in both cases. */

@@ -5,6 +5,7 @@
 
 #include "server/jobs.h"
 #include "server/list.h"
+#include "server/prune.h"
 #include "server/stream.h"
 #include "server/text.h"
 #include "trainer/protocol.h"
@@ -40,9 +41,15 @@ static int find_jobs(sqlite3 *db, void *argument, struct err *err)
 {
     struct stream_order *o = argument;
     struct job_ref ref;
+    int64_t pruned = 0;
 
     for (int i = 0; i < o->wish.job_count; i++) {
         TRY(job_find(db, o->wish.jobs[i], o->rq->who, DEED_SEE_JOB, &ref, err));
+    }
+    TRY(prune_newest(db, &pruned, err));
+    if (o->wish.after >= 0 && o->wish.after < pruned) {
+        o->wish.reset = true;
+        o->wish.after = -1;
     }
     return 0;
 }
@@ -82,7 +89,7 @@ static int read_topics(const struct request *rq, struct stream_wish *w, struct e
     return 0;
 }
 
-/* EPOCH-N; anything else, or of another store, asks for `reset`. */
+/* EPOCH-N; anything else, of another store, or before events that were removed, asks for `reset`. */
 static void read_last_id(const struct request *rq, struct stream_wish *w)
 {
     const char *id = request_header(rq, "Last-Event-ID");

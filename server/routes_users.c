@@ -107,6 +107,15 @@ int handle_user_new(const struct request *rq, struct reply *rp, struct err *err)
                : FAIL(err, ERR_NO_MEMORY, "no memory for a user");
 }
 
+/* For the audit log: the fields as they were sent; they are known ones with values that were checked. */
+static void note_change(struct reply *rp, const struct request *rq)
+{
+    char *text = json_dumps(rq->body, JSON_COMPACT | JSON_ENSURE_ASCII);
+
+    (void)snprintf(rp->changed, sizeof rp->changed, "%s", text != NULL ? text : "");
+    free(text);
+}
+
 static int do_user_change(struct tx *tx, void *argument, struct err *err)
 {
     struct user_order *o = argument;
@@ -126,6 +135,7 @@ int handle_user_change(const struct request *rq, struct reply *rp, struct err *e
     TRY(user_change_read(&o.change, rq->body, err));
     TRY(store_write(rq->app->store, do_user_change, &o, err));
     rp->body = o.user;
+    note_change(rp, rq);
     if (o.change.disabled == 1 || (o.change.role != ROLE_COUNT && o.change.role != o.was)) {
         streams_revoke_user(rq->app->streams, o.id);
     }

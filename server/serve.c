@@ -9,6 +9,7 @@
  *    playground       starts models and asks them (playground.c)
  *    pulse            wakes event streams (stream.c)
  *    deadlines        ends slow connections (line.c)
+ *    caretaker        writes the file of the audit log, removes what is old (caretaker.c)
  */
 #include "server/serve.h"
 
@@ -24,6 +25,7 @@
 
 #include "server/account.h"
 #include "server/app.h"
+#include "server/caretaker.h"
 #include "server/draft.h"
 #include "server/guard.h"
 #include "server/home.h"
@@ -31,6 +33,7 @@
 #include "server/log.h"
 #include "server/pages.h"
 #include "server/playground.h"
+#include "server/rate.h"
 #include "server/roots.h"
 #include "server/stream.h"
 #include "server/supervise.h"
@@ -100,6 +103,8 @@ static int open_parts(struct server *v, struct settings *s, struct err *err)
     TRY(roots_open(&app->roots, s, err));
     TRY(pages_open(&app->pages, s->web, err));
     TRY(guard_open(&app->guard, err));
+    TRY(rate_open(&app->rate, s->rate, err));
+    TRY(caretaker_open(&app->caretaker, app->store, s, err));
     TRY(uploads_open(&app->uploads, s, app->store, err));
     TRY(draft_settle(app, err));
     TRY(tools_open(&app->tools, s->trainer, err));
@@ -151,6 +156,8 @@ static void close_parts(struct server *v)
     tools_close(app->tools);
     streams_close(app->streams);
     uploads_close(app->uploads);
+    caretaker_close(app->caretaker);
+    rate_close(app->rate);
     guard_close(app->guard);
     pages_close(app->pages);
     roots_close(app->roots);
