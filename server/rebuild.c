@@ -213,6 +213,8 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
     json_t *resolved = r->spec == NULL ? json_object() : spec_json(r->spec);
     char *texts[] = {json_dumps(job->request, JSON_COMPACT), json_dumps(resolved, JSON_COMPACT),
                      json_dumps(r->references, JSON_COMPACT)};
+    const char *visibility = json_string_value(json_object_get(resolved, "visibility"));
+    const bool is_private = visibility != NULL && strcmp(visibility, "private") == 0;
     int64_t user = 0;
 
     json_decref(resolved);
@@ -223,9 +225,10 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
     if (rc == 0) {
         rc = db_run(tx->db, err,
                     "INSERT INTO jobs(id, user_id, name, state, request, resolved, inputs,"
-                    " created_at, attempt) VALUES(?,?,?,'starting',?,?,?,?,?)",
-                    "sissssii", job->id, user, name == NULL ? "" : name, texts[0], texts[1],
-                    texts[2], (int64_t)job->created_at, (int64_t)attempt_newest(r->dir));
+                    " created_at, attempt, private) VALUES(?,?,?,'starting',?,?,?,?,?,?)",
+                    "sissssiii", job->id, user, name == NULL ? "" : name, texts[0], texts[1],
+                    texts[2], (int64_t)job->created_at, (int64_t)attempt_newest(r->dir),
+                    (int64_t)is_private);
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         free(texts[i]);

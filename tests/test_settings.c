@@ -34,7 +34,7 @@ static void defaults_hold_where_nothing_is_said(void)
 
     EXPECT(read_words(&s, in_scratch("defaults"), none, &err) == 0);
     EXPECT(s.port == 8642 && strcmp(s.listen, "127.0.0.1") == 0 && !s.behind_proxy);
-    EXPECT(s.model_root.count == 0 && s.max_tries == 3);
+    EXPECT(s.model_root.count == 0 && s.max_tries == 5);
 }
 
 static void words_are_understood(void)
