@@ -20,8 +20,9 @@ enum { OPENAI_PROMPTS = 16, OPENAI_MODEL = 512 };
 struct openai_ask {
     bool chat, stream, include_usage;
     char model[OPENAI_MODEL];
-    int prompts, n; /* choices: n of each prompt */
-    char *lines;    /* owned; a line for each prompt, its id is "0", "1", .. */
+    int prompts, n;  /* choices: n of each prompt */
+    int64_t user_id; /* who asks: the handler fills it in */
+    char *lines;     /* owned; a line for each prompt, its id is "0", "1", .. */
 };
 
 /* Read the body of a request. `out` is for openai_ask_fini in any case. Errors: BAD_REQUEST (param), NO_MEMORY. */

@@ -213,7 +213,7 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
     json_t *resolved = r->spec == NULL ? json_object() : spec_json(r->spec);
     char *texts[] = {json_dumps(job->request, JSON_COMPACT), json_dumps(resolved, JSON_COMPACT),
                      json_dumps(r->references, JSON_COMPACT)};
-    const char *visibility = json_string_value(json_object_get(resolved, "visibility"));
+    const char *visibility = json_string_value(json_object_get(job->request, "visibility"));
     const bool is_private = visibility != NULL && strcmp(visibility, "private") == 0;
     int64_t user = 0;
 

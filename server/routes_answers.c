@@ -14,6 +14,7 @@ static int answer(const struct request *rq, struct reply *rp, bool chat, struct 
         openai_ask_fini(&ask);
         return rc;
     }
+    ask.user_id = rq->who->user_id;
     return playground_ask(rq->app->playground, &rp->talk, &ask, dir, err);
 }
 

@@ -37,6 +37,37 @@ static void kick(const struct talks *all)
     (void)!write(all->kick, &one, sizeof one); /* fails only when kicks are waiting already */
 }
 
+/* How many of the user there are. Call with the lock held. */
+static int count_of(const struct talks *all, int64_t user_id)
+{
+    int n = 0;
+
+    for (const struct talk *t = all->first; t != NULL; t = t->next) {
+        n += t->ask.user_id == user_id;
+    }
+    return n;
+}
+
+/* Whether there is room for one more. Call with the lock held. */
+static int check_room(const struct talks *all, int64_t user_id, int64_t most, struct err *err)
+{
+    const int64_t share = most / 2 > 1 ? most / 2 : 1;
+    const int own = count_of(all, user_id);
+
+    if (all->shut) {
+        return FAIL(err, ERR_BUSY, "the server is stopping");
+    }
+    if (own >= share) {
+        return FAIL(err, ERR_TOO_MANY,
+                    "%d requests of yours wait for an answer already; try again later", own);
+    }
+    if (all->count >= most) {
+        return FAIL(err, ERR_TOO_MANY, "%d requests wait for an answer already; try again later",
+                    all->count);
+    }
+    return 0;
+}
+
 int talk_begin(struct talk **out, struct talks *all, struct openai_ask *ask, const char *dir,
                int64_t most, struct err *err)
 {
@@ -55,12 +86,8 @@ int talk_begin(struct talk **out, struct talks *all, struct openai_ask *ask, con
     (void)snprintf(t->dir, sizeof t->dir, "%s", dir);
     rc = openai_answer_init(&t->answer, &t->ask, err);
     pthread_mutex_lock(&all->lock);
-    if (rc == 0 && all->shut) {
-        rc = FAIL(err, ERR_BUSY, "the server is stopping");
-    } else if (rc == 0 && all->count >= most) {
-        rc = FAIL(err, ERR_TOO_MANY, "%d requests wait for an answer already; try again later",
-                  all->count);
-    } else if (rc == 0) {
+    rc = rc != 0 ? rc : check_room(all, t->ask.user_id, most, err);
+    if (rc == 0) {
         t->next = all->first;
         all->first = t;
         all->count++;

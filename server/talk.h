@@ -56,7 +56,8 @@ struct talk {
     int64_t said_ms;
 };
 
-/* A new talk with the model in a folder; *ask is taken over, on failure freed. Errors: TOO_MANY, BUSY, NO_MEMORY. */
+/* A new talk with the model in a folder, one of at most `most`, of which a user has half (but one at least); *ask
+ * is taken over, on failure freed. Errors: TOO_MANY, BUSY, NO_MEMORY. */
 int talk_begin(struct talk **out, struct talks *all, struct openai_ask *ask, const char *dir,
                int64_t most, struct err *err);
 

@@ -663,15 +663,20 @@ test('a client that does not read makes only itself wait', async () => {
 test('requests are counted, and a model that nobody asks leaves',  async () => {
   const small = await startHoned({
     trainer: TRAINER,
-    args: ['--model-root', `m=${join(folder, 'models')}`, '--serve-requests', '3', '--serve-idle-s', '1', '--serve-slots', '1'],
+    args: ['--model-root', `m=${join(folder, 'models')}`, '--serve-requests', '4', '--serve-idle-s', '1', '--serve-slots', '1'],
   });
   try {
     const own = new OpenAI({ apiKey: small.token, baseURL: `${small.url}/v1`, maxRetries: 0 });
-    const all = await Promise.allSettled(
+    const { token } = await small.call('POST', '/v1/users', { name: 'bob' });
+    const other = new OpenAI({ apiKey: token, baseURL: `${small.url}/v1`, maxRetries: 0 });
+    const asked = Promise.allSettled(
       Array.from({ length: 12 }, () => own.completions.create({ ...base, max_tokens: 200, ignore_eos: true })),
     );
+    await new Promise((done) => setTimeout(done, 100));
+    assert.equal((await other.completions.create(base)).object, 'text_completion'); // half of the places are not the first one's
+    const all = await asked;
     const refusedOnes = all.filter((a) => a.status === 'rejected');
-    assert.ok(refusedOnes.length > 0 && refusedOnes.length <= 9, String(refusedOnes.length));
+    assert.ok(refusedOnes.length > 0 && refusedOnes.length <= 10, String(refusedOnes.length));
     for (const { reason } of refusedOnes) {
       assert.ok(reason instanceof OpenAI.RateLimitError, reason.message);
     }
