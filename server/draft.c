@@ -12,6 +12,7 @@
 #include "server/references.h"
 #include "server/supervise.h"
 #include "server/text.h"
+#include "server/users.h"
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/data/recipe.h"
@@ -187,14 +188,15 @@ void draft_drop_folder(const struct draft *d, const struct app *app)
 int draft_check_room(struct tx *tx, const struct app *app, const struct identity *who,
                      int64_t count, struct err *err)
 {
-    int64_t live = 0, most = 0;
+    struct limits mine;
+    int64_t live = 0;
 
+    TRY(limits_of(tx->db, who->user_id, app->settings, &mine, err));
     TRY(db_integer(&live, 0, tx->db, err,
                    "SELECT COUNT(*) FROM jobs WHERE user_id=?"
                    " AND state NOT IN('succeeded','failed','cancelled')",
                    "i", who->user_id));
-    TRY(db_integer(&most, app->settings->max_jobs, tx->db, err,
-                   "SELECT max_queued FROM users WHERE id=?", "i", who->user_id));
+    const int64_t most = mine.max_queued;
     if (count > most - live) {
         return count == 1
                    ? FAIL(err, ERR_TOO_MANY,
@@ -212,15 +214,14 @@ int draft_check_room(struct tx *tx, const struct app *app, const struct identity
 static int check_devices(struct tx *tx, const struct draft *d, const struct app *app,
                          const struct identity *who, struct err *err)
 {
-    int64_t most = 0;
+    struct limits mine;
 
-    TRY(db_integer(&most, app->settings->user_devices, tx->db, err,
-                   "SELECT max_devices FROM users WHERE id=?", "i", who->user_id));
-    return most == 0 || d->devices <= most
+    TRY(limits_of(tx->db, who->user_id, app->settings, &mine, err));
+    return mine.max_devices == 0 || d->devices <= mine.max_devices
                ? 0
                : FAIL_PARAM(err, ERR_BAD_SPEC, "devices",
                             "devices is %lld, and you may hold %lld at a time",
-                            (long long)d->devices, (long long)most);
+                            (long long)d->devices, (long long)mine.max_devices);
 }
 
 /* A file that was deleted while we looked must not be entered. */

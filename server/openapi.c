@@ -18,6 +18,7 @@ static const struct {
     {"tokens_list", {"after", "limit", "order"}},
     {"audit_list", {"after", "limit", "order", "user", "action"}},
     {"users_list", {"after", "limit", "order"}},
+    {"arrays_list", {"after", "limit", "order"}},
     {"job_events", {"after", "limit", "order", "type"}},
     {"job_metrics", {"points", "from", "to"}},
     {"checkpoints_list", {"after", "limit", "order"}},

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "server/actions.h"
 #include "server/jobs.h"
 #include "server/list.h"
 #include "server/references.h"
@@ -119,70 +119,6 @@ int handle_job_get(const struct request *rq, struct reply *rp, struct err *err)
     return 0;
 }
 
-static int refuse(const struct job_order *o, struct err *err)
-{
-    return FAIL(err, ERR_BAD_STATE, "a job that is %s can't be told to %s%s",
-                job_state_word(o->ref.state), job_action_word(o->action),
-                o->action == JOB_RESUME && o->ref.state != JOB_SUCCEEDED ? ": it has no checkpoint"
-                                                                         : "");
-}
-
-/* Record why the run is told to stop; the supervisor sends the signal. */
-static int ask_to_stop(struct tx *tx, struct job_order *o, const char *intent, struct err *err)
-{
-    TRY(db_run(tx->db, err, "UPDATE jobs SET intent=?, intent_at=? WHERE seq=?", "sii", intent,
-               (int64_t)time(NULL), o->ref.seq));
-    if (o->ref.state == JOB_STOPPING) {
-        return job_announce(tx, &o->ref, err);
-    }
-    return job_move(tx, &o->ref, JOB_STOPPING,
-                    strcmp(intent, "pause") == 0 ? "is being paused" : "is being cancelled", err);
-}
-
-static int cancel(struct tx *tx, struct job_order *o, struct err *err)
-{
-    if (o->ref.state == JOB_CANCELLED) {
-        return 0;
-    }
-    if (!job_allows(o->ref.state, JOB_CANCEL, false)) {
-        return refuse(o, err);
-    }
-    if (o->ref.state == JOB_QUEUED || o->ref.state == JOB_PAUSED) {
-        TRY(db_run(tx->db, err, "UPDATE jobs SET stage=NULL WHERE seq=?", "i", o->ref.seq));
-        return job_move(tx, &o->ref, JOB_CANCELLED, NULL, err);
-    }
-    return ask_to_stop(tx, o, o->save ? "cancel_save" : "cancel", err);
-}
-
-static int pause_job(struct tx *tx, struct job_order *o, struct err *err)
-{
-    const bool pausing = o->ref.state == JOB_STOPPING && strcmp(o->ref.intent, "pause") == 0;
-
-    if (o->ref.state == JOB_PAUSED || pausing) {
-        return 0;
-    }
-    if (!job_allows(o->ref.state, JOB_PAUSE, false)) {
-        return refuse(o, err);
-    }
-    if (o->ref.state == JOB_QUEUED) {
-        TRY(db_run(tx->db, err, "UPDATE jobs SET stage=NULL WHERE seq=?", "i", o->ref.seq));
-        return job_move(tx, &o->ref, JOB_PAUSED, NULL, err);
-    }
-    return ask_to_stop(tx, o, "pause", err);
-}
-
-static int resume(struct tx *tx, struct job_order *o, struct err *err)
-{
-    if (!job_allows(o->ref.state, JOB_RESUME, o->ref.checkpoint >= 0)) {
-        return refuse(o, err);
-    }
-    TRY(db_run(tx->db, err,
-               "UPDATE jobs SET tries=0, stage='waiting', error_code=NULL, error_message=NULL,"
-               " error_param=NULL WHERE seq=?",
-               "i", o->ref.seq));
-    return job_move(tx, &o->ref, JOB_QUEUED, NULL, err);
-}
-
 static int do_action(struct tx *tx, void *argument, struct err *err)
 {
     struct job_order *o = argument;
@@ -190,9 +126,9 @@ static int do_action(struct tx *tx, void *argument, struct err *err)
 
     TRY(job_find(tx->db, o->rq->param[0], o->rq->who, o->deed, &o->ref, err));
     switch (o->action) {
-    case JOB_CANCEL: rc = cancel(tx, o, err); break;
-    case JOB_PAUSE: rc = pause_job(tx, o, err); break;
-    case JOB_RESUME: rc = resume(tx, o, err); break;
+    case JOB_CANCEL: rc = job_cancel(tx, &o->ref, o->save, err); break;
+    case JOB_PAUSE: rc = job_pause(tx, &o->ref, err); break;
+    case JOB_RESUME: rc = job_resume(tx, &o->ref, err); break;
     case JOB_SAVE:
     case JOB_ACTION_COUNT: break;
     }
@@ -238,7 +174,7 @@ int handle_job_save(const struct request *rq, struct reply *rp, struct err *err)
     TRY(store_read(rq->app->store, read_job, &o, err));
     rp->body = o.job;
     if (!job_allows(o.ref.state, JOB_SAVE, false)) {
-        return refuse(&o, err);
+        return job_refuse(&o.ref, o.action, err);
     }
     job_dir(dir, sizeof dir, rq->app->settings, o.ref.id);
     if (job_signal(dir, SIGUSR1, err) != 0) {
