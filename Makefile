@@ -164,9 +164,10 @@ ctests: tests
 
 PREFIX ?= /usr/local
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/hone
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/hone/machines
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	cp -R web $(DESTDIR)$(PREFIX)/share/hone/
+	cp server/machines/*.json $(DESTDIR)$(PREFIX)/share/hone/machines/
 
 # These two ask docker/install first; make is started again, because only then is the compiler there.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))

@@ -59,6 +59,7 @@ struct device {
     char name[MACHINE_NAME]; /* "NVIDIA H100 80GB HBM3", "CPU slot 0"  */
     enum device_kind kind;
     bool is_usable;          /* this build can train on it             */
+    char reason[160];        /* why not; "" when it is usable          */
     char bus[24];            /* "0000:10:00.0"; "" for CPU slots       */
     int capability[2];       /* CUDA's, 9 0; 0 0 for CPU slots         */
     uint64_t memory_bytes;   /* all of it                              */
@@ -77,7 +78,7 @@ struct memory_node {
 };
 
 struct disk {
-    char path[256], kind[16]; /* "nvme", "ssd", "hdd", "" */
+    char path[1024], kind[16]; /* "nvme", "ssd", "hdd", "" */
     uint64_t bytes;
 };
 
@@ -90,7 +91,7 @@ struct machine {
     bool memory_ecc;
     double psu_watts; /* 0: not known */
     int node_count, disk_count, device_count;
-    struct memory_node nodes[MACHINE_NODES];
+    struct memory_node nodes[MACHINE_NODES]; /* by their numbers; one that there is not is empty */
     struct disk disks[MACHINE_DISKS];
     struct device devices[MACHINE_DEVICES];
     struct link links[MACHINE_DEVICES][MACHINE_DEVICES];
@@ -121,7 +122,7 @@ struct device_now {
 };
 
 /* A description with what it says of the moment; `now` has one entry a device. Unknown keys are skipped.
- * Errors: BAD_FILE naming the key. */
+ * Errors: BAD_FILE naming the key, NO_MEMORY; machine_read also as io_read_file. */
 int machine_parse(struct machine *out, struct device_now now[MACHINE_DEVICES], const json_t *text,
                   struct err *err);
 int machine_read(struct machine *out, struct device_now now[MACHINE_DEVICES], const char *path,
@@ -130,14 +131,24 @@ int machine_read(struct machine *out, struct device_now now[MACHINE_DEVICES], co
 /* The same as JSON (keys: server/machines/README.md); `now` may be NULL. A new reference; NULL: no memory. */
 json_t *machine_json(const struct machine *m, const struct device_now *now);
 
-/* "NV4", "PIX"; LINK_NONE is "". */
+/* "NV4", "PIX"; LINK_NONE is "". link_parse is the reverse; false for a word that is none. */
 void link_word(char out[8], const struct link *l);
+bool link_parse(struct link *out, const char *word);
+
+/* NVLinks through a switch show as if all of a device's links led to each of the others: mark them so. */
+void links_mark_switches(struct machine *m);
 
 /* The index of a device by its id; -1 for none. */
 int machine_device(const struct machine *m, const char *id);
 
-/* Set helpers: "0-3,8". */
+/* "0-3,8"; white space around it is skipped and an empty text is the empty set. Errors: BAD_FILE. A text longer than `size` is cut. */
 void cores_text(char *out, size_t size, const struct cores *c);
 int cores_parse(struct cores *out, const char *text, struct err *err);
+
+bool cores_has(const struct cores *c, int core);
+void cores_add(struct cores *c, int core);
+int cores_count(const struct cores *c);
+void cores_keep(struct cores *c, const struct cores *only);  /* what is in both   */
+void cores_join(struct cores *c, const struct cores *other); /* what is in either */
 
 #endif

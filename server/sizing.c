@@ -2,8 +2,11 @@
 #include "server/sizing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "server/inventory.h"
 #include "trainer/plan.h"
 
 /* A change of a request that lowers what it needs. */
@@ -11,6 +14,13 @@ struct change {
     const char *field, *value;
     void (*apply)(struct spec *s);
     bool (*is_new)(const struct spec *s);
+};
+
+/* What a job could have if all devices were in order and free. */
+struct room {
+    const struct machine *machine; /* NULL: not known, anything fits */
+    uint64_t capacity[MACHINE_DEVICES];
+    uint64_t now[MACHINE_DEVICES]; /* at the moment; 0 for held, busy and bad ones */
 };
 
 static void set_recompute(struct spec *s)
@@ -43,10 +53,44 @@ static bool is_f32(const struct spec *s)
     return s->precision == PRECISION_F32;
 }
 
+static void set_lora(struct spec *s)
+{
+    s->lora_rank = 8;
+}
+
+/* Adapters of a model that is there already. */
+static bool trains_a_model(const struct spec *s)
+{
+    return s->model[0] != '\0' && s->config == NULL && s->lora_rank == 0 && s->adapter[0] == '\0';
+}
+
+static void set_two_devices(struct spec *s)
+{
+    s->devices = 2;
+}
+
+static void set_four_devices(struct spec *s)
+{
+    s->devices = 4;
+}
+
+static bool has_one_device(const struct spec *s)
+{
+    return s->devices == 1;
+}
+
+static bool has_few_devices(const struct spec *s)
+{
+    return s->devices < 4;
+}
+
 static const struct change changes[] = {
     {"micro_batch_size", "1", set_micro, has_larger_micro},
     {"recompute", "full", set_recompute, keeps_all},
     {"precision", "bf16", set_bf16, is_f32},
+    {"lora_rank", "8", set_lora, trains_a_model},
+    {"devices", "2", set_two_devices, has_one_device},
+    {"devices", "4", set_four_devices, has_few_devices},
 };
 
 uint64_t sizing_machine(void)
@@ -56,11 +100,107 @@ uint64_t sizing_machine(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-static int thread_count(const struct spec *spec)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+/* Read what devices have; the margins that were learned are taken off. */
+struct look {
+    const struct app *app;
+    struct room *room;
+};
 
-    return spec->threads > 0 ? (int)spec->threads : cores > 0 ? (int)cores : 1;
+static int find_held(sqlite3 *db, const struct machine *m, uint64_t *held, struct err *err)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = true;
+
+    *held = 0;
+    TRY(db_query(&q, db, err, "SELECT device FROM leases", ""));
+    int rc = db_next(q, &row, err);
+    while (rc == 0 && row) {
+        const int i = machine_device(m, db_text(q, 0));
+        *held |= i >= 0 ? UINT64_C(1) << i : 0;
+        rc = db_next(q, &row, err);
+    }
+    sqlite3_finalize(q);
+    return rc;
+}
+
+static int look_at_devices(sqlite3 *db, void *argument, struct err *err)
+{
+    const struct look *l = argument;
+    struct room *room = l->room;
+    struct reading *reading = calloc(1, sizeof *reading);
+    struct view *view = calloc(1, sizeof *view);
+    uint64_t held = 0;
+    int rc = 0;
+
+    if (reading == NULL || view == NULL) {
+        rc = FAIL(err, ERR_NO_MEMORY, "no memory for a plan");
+    }
+    if (rc == 0) {
+        room->machine = inventory_machine(l->app->inventory);
+        inventory_get(l->app->inventory, reading);
+        rc = find_held(db, room->machine, &held, err);
+        rc = rc != 0 ? rc : inventory_view(l->app->inventory, reading, db, held, view, err);
+    }
+    for (int i = 0; rc == 0 && i < room->machine->device_count; i++) {
+        const bool open = ((view->good & ~view->busy & ~held) >> i & 1U) != 0;
+        room->capacity[i] = view->capacity[i];
+        room->now[i] = open ? view->room[i] : 0;
+    }
+    free(reading);
+    free(view);
+    return rc;
+}
+
+static int find_room(const struct app *app, struct room *out, struct err *err)
+{
+    struct look l = {app, out};
+
+    memset(out, 0, sizeof *out);
+    return app->inventory == NULL ? 0 : store_read(app->store, look_at_devices, &l, err);
+}
+
+/* Of the first usable devices, as many as the job holds. */
+static int thread_count(const struct room *room, const struct spec *spec)
+{
+    const long machine = sysconf(_SC_NPROCESSORS_ONLN);
+    int cores = 0, devices = 0;
+
+    if (spec->threads > 0) {
+        return (int)spec->threads;
+    }
+    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
+        const struct device *d = &room->machine->devices[i];
+        if (d->is_usable && d->kind == DEVICE_CPU && devices < spec->devices) {
+            cores += d->core_count;
+            devices++;
+        }
+    }
+    return cores > 0 ? cores : machine > 0 ? (int)machine : 1;
+}
+
+static uint64_t bytes_on_each(const struct plan *p, const struct spec *spec)
+{
+    const uint64_t devices = (uint64_t)spec->devices;
+
+    return (p->total + devices - 1) / devices;
+}
+
+static bool fits_ever(const struct room *room, const struct plan *p, const struct spec *spec)
+{
+    const struct need need = {(int)spec->devices, bytes_on_each(p, spec)};
+
+    return room->machine == NULL || place_ever(room->machine, room->capacity, &need);
+}
+
+static uint64_t largest(const struct room *room)
+{
+    uint64_t most = 0;
+
+    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
+        const bool counts = room->machine->devices[i].is_usable;
+        most = counts && room->capacity[i] > most ? room->capacity[i] : most;
+    }
+    return most;
 }
 
 static const char *path_of(const json_t *references, const char *field)
@@ -83,20 +223,24 @@ static int find_arch(struct arch *out, const struct spec *spec, const json_t *re
     return rc;
 }
 
-/* Single changes with which it fits: a JSON array of {field, value, memory_bytes}. */
-static json_t *advise(const struct arch *a, const struct spec *spec, uint64_t room)
+/* Single changes with which it fits, three at most: a JSON array of {field, value, memory_bytes}. */
+static json_t *advise(const struct arch *a, const struct spec *spec, const json_t *references,
+                      const struct room *room)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0] && json_array_size(list) < 3; i++) {
         struct spec one = *spec;
+        struct arch adapted = *a;
         struct plan p;
         struct err err = {0};
         if (!changes[i].is_new(spec)) {
             continue;
         }
         changes[i].apply(&one);
-        if (plan_make(&p, a, &one, thread_count(spec), &err) == 0 && p.total <= room) {
+        int rc = changes[i].apply == set_lora ? find_arch(&adapted, &one, references, &err) : 0;
+        rc = rc != 0 ? rc : plan_make(&p, &adapted, &one, thread_count(room, &one), &err);
+        if (rc == 0 && fits_ever(room, &p, &one)) {
             (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "field",
                                                         changes[i].field, "value", changes[i].value,
                                                         "memory_bytes", (json_int_t)p.total));
@@ -119,55 +263,105 @@ static void advice_text(char *out, size_t size, const json_t *advice)
     }
 }
 
-static int refuse(const struct arch *a, const struct spec *spec, const struct plan *p,
-                  uint64_t room, struct err *err)
+static int refuse_count(const struct spec *spec, const struct room *room, struct err *err)
+{
+    int usable = 0;
+
+    for (int i = 0; i < room->machine->device_count; i++) {
+        usable += room->machine->devices[i].is_usable;
+    }
+    if (spec->devices <= usable) {
+        return 0;
+    }
+    return FAIL_PARAM(err, ERR_DOES_NOT_FIT, "devices",
+                      "the job asks for %d devices and this machine has %d that it can train on",
+                      (int)spec->devices, usable);
+}
+
+static int refuse(const struct arch *a, const struct spec *spec, const json_t *references,
+                  const struct plan *p, const struct room *room, struct err *err)
 {
     char text[160];
-    json_t *advice = advise(a, spec, room);
 
+    TRY(refuse_count(spec, room, err));
+    json_t *advice = advise(a, spec, references, room);
     advice_text(text, sizeof text, advice);
     json_decref(advice);
     return FAIL(err, ERR_DOES_NOT_FIT,
-                "the job needs %.2f GiB and the machine has %.2f GiB; the largest part are %s with "
-                "%.2f GiB%s",
-                (double)p->total / 0x1p30, (double)room / 0x1p30, plan_largest(p),
-                (double)plan_largest_bytes(p) / 0x1p30, text);
+                "the job needs %.2f GiB%s and the machine has devices of %.2f GiB at most; the "
+                "largest part are %s with %.2f GiB%s",
+                (double)bytes_on_each(p, spec) / 0x1p30,
+                spec->devices > 1 ? " on each of its devices" : "", (double)largest(room) / 0x1p30,
+                plan_largest(p), (double)plan_largest_bytes(p) / 0x1p30, text);
 }
 
 /* The plan of a request, and the architecture that it is of. */
 static int measure(struct plan *out, struct arch *a, const struct spec *spec,
-                   const json_t *references, struct err *err)
+                   const json_t *references, const struct room *room, struct err *err)
 {
     TRY(find_arch(a, spec, references, err));
-    return plan_make(out, a, spec, thread_count(spec), err);
+    return plan_make(out, a, spec, thread_count(room, spec), err);
 }
 
 int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,
                  struct sizing *out, struct err *err)
 {
-    const uint64_t room = sizing_machine();
+    struct room room;
     struct arch a;
     struct plan p;
 
-    (void)app;
-    TRY(measure(&p, &a, spec, references, err));
-    *out = (struct sizing){.memory_bytes = (int64_t)p.total, .parameters = p.parameters};
-    return room != 0 && p.total > room ? refuse(&a, spec, &p, room, err) : 0;
+    TRY(find_room(app, &room, err));
+    TRY(measure(&p, &a, spec, references, &room, err));
+    *out = (struct sizing){.memory_bytes = (int64_t)p.total,
+                           .parameters = p.parameters,
+                           .device_bytes = (int64_t)bytes_on_each(&p, spec),
+                           .devices = (int)spec->devices};
+    return fits_ever(&room, &p, spec) ? 0 : refuse(&a, spec, references, &p, &room, err);
+}
+
+/* Every device: what it could give, and gives now. */
+static json_t *devices_json(const struct room *room)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
+        const struct device *d = &room->machine->devices[i];
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:I, s:I}", "id", d->id,
+                                                    "name", d->name, "usable", (int)d->is_usable,
+                                                    "capacity_bytes", (json_int_t)room->capacity[i],
+                                                    "room_bytes", (json_int_t)room->now[i]));
+    }
+    return list;
+}
+
+static bool fits_now(const struct room *room, const struct plan *p, const struct spec *spec)
+{
+    int fit = 0;
+
+    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
+        fit += room->machine->devices[i].is_usable && room->now[i] >= bytes_on_each(p, spec);
+    }
+    return room->machine == NULL || fit >= (int)spec->devices;
 }
 
 int sizing_plan(const struct app *app, const struct spec *spec, const json_t *references,
                 json_t **out, struct err *err)
 {
-    const uint64_t room = sizing_machine();
+    struct room room;
     struct arch a;
     struct plan p;
 
-    (void)app;
-    TRY(measure(&p, &a, spec, references, err));
-    const bool fits = room == 0 || p.total <= room;
+    TRY(find_room(app, &room, err));
+    TRY(measure(&p, &a, spec, references, &room, err));
+    const bool fits = fits_ever(&room, &p, spec);
+    const uint64_t available =
+        room.machine == NULL ? sizing_machine() : largest(&room) * (uint64_t)spec->devices;
     json_t *extra =
-        json_pack("{s:b, s:I, s:o}", "fits", (int)fits, "available_bytes", (json_int_t)room,
-                  "advice", fits ? json_array() : advise(&a, spec, room));
+        json_pack("{s:b, s:b, s:I, s:I, s:I, s:o, s:o}", "fits", (int)fits, "fits_now",
+                  (int)(fits && fits_now(&room, &p, spec)), "available_bytes",
+                  (json_int_t)available, "devices", (json_int_t)spec->devices, "device_bytes",
+                  (json_int_t)bytes_on_each(&p, spec), "on", devices_json(&room), "advice",
+                  fits ? json_array() : advise(&a, spec, references, &room));
     *out = plan_json(&p);
     if (*out == NULL || extra == NULL || json_object_update(*out, extra) != 0) {
         json_decref(extra);

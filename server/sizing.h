@@ -6,10 +6,14 @@
 #include "trainer/spec.h"
 
 struct sizing {
-    int64_t memory_bytes, parameters; /* 0 where not known */
+    int64_t memory_bytes, parameters; /* 0 where not known                                */
+    int64_t device_bytes;             /* on each of `devices`, for placement              */
+    int devices;
 };
 
-/* Refuse what can never fit. `references` as of references_find. Errors: DOES_NOT_FIT, BAD_SPEC. */
+/* A single rank on several CPU slots has the cores and the memory of all of them.
+ *
+ * Refuse what could not fit even if all devices of the machine were in order and free. `references` as of references_find. Errors: DOES_NOT_FIT, BAD_SPEC. */
 int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,
                  struct sizing *out, struct err *err);
 
@@ -20,7 +24,7 @@ int sizing_plan(const struct app *app, const struct spec *spec, const json_t *re
 /* Bytes that serving the model in a folder takes. Errors: NO_MODEL; DOES_NOT_FIT when the machine has less. */
 int sizing_serve(const struct settings *s, const char *dir, int64_t *bytes, struct err *err);
 
-/* Bytes of the machine; 0 when they can't be told. */
+/* Bytes of main memory of the machine; 0 when they can't be told. */
 uint64_t sizing_machine(void);
 
 #endif

@@ -31,6 +31,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "trainer/base/err.h"
 #include "trainer/spec.h"
@@ -157,6 +158,10 @@ int job_pid_write(const char *dir, int attempt, struct err *err);
 
 /* The attempt that was started last, from the pid file; 0 when none was. */
 int job_pid_attempt(const char *dir);
+
+/* The launcher that the pid file names, if it was started with this start of the machine; 0: none. Its number may be
+ * another process's by now. */
+pid_t job_pid_launcher(const char *dir);
 
 /* Send a signal to the launcher that the pid file names: SIGTERM save and leave, SIGUSR1 save
  * and go on, SIGINT leave, SIGKILL; 0 only asks whether it is there. A process that merely has

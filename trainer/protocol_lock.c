@@ -123,6 +123,15 @@ int job_pid_attempt(const char *dir)
     return read_pid_file(&holder, dir, &ignored) == 0 ? (int)holder.attempt : 0;
 }
 
+pid_t job_pid_launcher(const char *dir)
+{
+    struct holder holder;
+    struct err ignored;
+
+    return read_pid_file(&holder, dir, &ignored) == 0 && holder.is_this_boot ? (pid_t)holder.pid
+                                                                             : 0;
+}
+
 int job_signal(const char *dir, int signal, struct err *err)
 {
     struct holder holder;
