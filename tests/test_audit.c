@@ -5,9 +5,6 @@
 #include <sys/stat.h>
 
 #include "server/audit_file.h"
-#include "server/caretaker.h"
-#include "server/prune.h"
-#include "server/rate.h"
 #include "tests/server.h"
 
 enum { ROWS = 20 };
@@ -166,13 +163,14 @@ static int count_lines(const char *text)
 static void the_file_follows_the_rows_and_is_for_the_owner_alone(void)
 {
     struct store *s = open_store("file");
-    const char *dir = strdup(in_scratch("file"));
+    char dir[128];
     struct audit_file f;
     struct checked c = {.dir = dir};
     struct err err = {0};
     struct stat st;
     char path[256];
 
+    (void)snprintf(dir, sizeof dir, "%s", in_scratch("file"));
     add_rows(s, 600); /* more than a page */
     EXPECT(audit_file_open(&f, s, dir, &err) == 0);
     EXPECT(audit_file_follow(&f, s, &err) == 0 && audit_file_follow(&f, s, &err) == 0);
@@ -192,7 +190,6 @@ static void the_file_follows_the_rows_and_is_for_the_owner_alone(void)
     EXPECT(store_write(s, run, change, &err) == 0);
     EXPECT(store_read(s, check_file, &c, &err) == 0 && c.bad == 77);
     store_close(s);
-    free((void *)(uintptr_t)dir);
 }
 
 static void a_torn_line_is_written_again_and_the_file_of_another_store_put_aside(void)
@@ -250,118 +247,6 @@ static void what_is_not_plain_is_escaped_and_what_is_long_is_cut(void)
     store_close(s);
 }
 
-static void the_caretaker_writes_what_was_noted(void)
-{
-    struct store *s = open_store("caretaker");
-    struct settings settings = {0};
-    struct caretaker *c = NULL;
-    struct err err = {0};
-    const struct audit_entry e = {&ann, "::1", "user_change", "bob", "ok"};
-    const struct audit_entry refused = {&ann, "::1", "user_change", "eve", "permission_denied"};
-
-    (void)snprintf(settings.data, sizeof settings.data, "%s", in_scratch("caretaker"));
-    EXPECT(caretaker_open(&c, s, &settings, &err) == 0);
-    caretaker_note(c, &refused, false);
-    caretaker_note(c, &e, true);
-    caretaker_close(c);
-    char *text = read_lines(settings.data);
-    EXPECT(count_lines(text) == 2 && strstr(text, "permission_denied") != NULL);
-    free(text);
-    EXPECT(first_bad(s) == 0);
-    store_close(s);
-}
-
-static int count_events(sqlite3 *db, void *argument, struct err *err)
-{
-    return db_integer(argument, 0, db, err, "SELECT COUNT(*) FROM events", "");
-}
-
-static int newest_pruned(sqlite3 *db, void *argument, struct err *err)
-{
-    return prune_newest(db, argument, err);
-}
-
-static int add_events(struct tx *tx, void *argument, struct err *err)
-{
-    const int64_t *job = argument;
-
-    for (int i = 0; i < 1200; i++) {
-        TRY(db_run(tx->db, err, "INSERT INTO events(job_seq, type, body) VALUES(?,'progress','{}')",
-                   "i", *job));
-    }
-    return 0;
-}
-
-static void old_events_go_but_for_the_last_of_each_job(void)
-{
-    struct store *s = open_store("prune");
-    struct err err = {0};
-    char second[] = "job-bbbbbbbbbbbbbb";
-    char end[] = "UPDATE jobs SET state='failed', finished_at=1000";
-    char start[] = "UPDATE jobs SET state='running', finished_at=NULL WHERE seq=2";
-    int64_t one = 1, two = 2, n = 0, removed = 0;
-
-    EXPECT(store_write(s, add_job_row, second, &err) == 0);
-    EXPECT(store_write(s, add_events, &one, &err) == 0);
-    EXPECT(store_write(s, add_events, &two, &err) == 0);
-    EXPECT(store_write(s, run, end, &err) == 0 && store_write(s, run, start, &err) == 0);
-    EXPECT(prune_events(s, 1000, 100, &removed, &err) == 0 && removed == 0);
-    EXPECT(store_read(s, newest_pruned, &n, &err) == 0 && n == 0);
-    EXPECT(prune_events(s, 1001, 100, &removed, &err) == 0 && removed == 1100);
-    EXPECT(store_read(s, count_events, &n, &err) == 0 && n == 1300);
-    EXPECT(store_read(s, newest_pruned, &n, &err) == 0 && n == 1100);
-    EXPECT(prune_events(s, 1001, 100, &removed, &err) == 0 && removed == 0);
-    EXPECT(prune_events(s, 1001, 0, &removed, &err) == 0 && removed == 99); /* one stays */
-    store_close(s);
-}
-
-static void a_token_has_a_burst_then_its_rate_and_others_have_theirs(void)
-{
-    const struct identity bob = {.user_id = 2, .token_id = "bbbbbbbbbb"};
-    const struct identity session = {.user_id = 1, .session = {1, 2, 3}};
-    struct rate *r = NULL;
-    struct err err = {0};
-    int passed = 0;
-
-    EXPECT(rate_open(&r, 50, &err) == 0);
-    for (int i = 0; i < 200; i++) {
-        passed += rate_take(r, &ann, 1000) == 0;
-    }
-    EXPECT(passed == 100);
-    EXPECT(rate_take(r, &ann, 1000) == 20);
-    EXPECT(rate_take(r, &ann, 1019) == 1);
-    EXPECT(rate_take(r, &ann, 1020) == 0 && rate_take(r, &ann, 1020) == 20);
-    EXPECT(rate_take(r, &bob, 1020) == 0 && rate_take(r, &session, 1020) == 0);
-    passed = 0;
-    for (int64_t ms = 2000; ms < 12000; ms++) { /* ten seconds of a request each millisecond */
-        passed += rate_take(r, &ann, ms) == 0;
-    }
-    EXPECT(passed >= 500 && passed <= 550);
-    passed = 0;
-    for (int i = 0; i < 200; i++) {
-        passed += rate_take(r, &ann, INT64_MAX / 2) == 0;
-    }
-    EXPECT(passed == 100); /* a long rest gives no more than a burst */
-    rate_close(r);
-}
-
-static void ten_thousand_tokens_fit_in_the_table_and_the_busy_one_stays_limited(void)
-{
-    struct rate *r = NULL;
-    struct err err = {0};
-    struct identity other = {.user_id = 2};
-    int passed = 0;
-
-    EXPECT(rate_open(&r, 1, &err) == 0);
-    for (int i = 0; i < 10000; i++) {
-        (void)snprintf(other.token_id, sizeof other.token_id, "t%09d", i);
-        EXPECT(rate_take(r, &other, i) == 0);
-        passed += rate_take(r, &ann, i) == 0;
-    }
-    EXPECT(passed <= 2 + 10); /* the burst, and one a second */
-    rate_close(r);
-}
-
 int main(void)
 {
     scratch_make();
@@ -371,10 +256,6 @@ int main(void)
     RUN(the_file_follows_the_rows_and_is_for_the_owner_alone);
     RUN(a_torn_line_is_written_again_and_the_file_of_another_store_put_aside);
     RUN(what_is_not_plain_is_escaped_and_what_is_long_is_cut);
-    RUN(the_caretaker_writes_what_was_noted);
-    RUN(old_events_go_but_for_the_last_of_each_job);
-    RUN(a_token_has_a_burst_then_its_rate_and_others_have_theirs);
-    RUN(ten_thousand_tokens_fit_in_the_table_and_the_busy_one_stays_limited);
     scratch_remove();
     return tap_done();
 }
