@@ -54,7 +54,7 @@ static int add_line(struct page *p, sqlite3_stmt *q, struct err *err)
         free(text);
         return FAIL(err, ERR_NO_MEMORY, "no memory for the audit log");
     }
-    memcpy(more + p->size, text, size);
+    memcpy(more + p->size, text, size + 1);
     more[p->size + size] = '\n';
     free(text);
     p->text = more;

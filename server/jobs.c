@@ -182,9 +182,10 @@ static int insert_event(struct tx *tx, const struct job_ref *ref, const char *ty
 }
 
 /* Takes the texts over: they are not const. */
-/* NOLINTNEXTLINE(readability-non-const-parameter) */
+/* NOLINTBEGIN(readability-non-const-parameter) */
 static int announce(struct tx *tx, const struct job_ref *ref, const char *type, char *body,
                     char *others, struct err *err)
+/* NOLINTEND(readability-non-const-parameter) */
 {
     struct news item = {.n = sqlite3_last_insert_rowid(tx->db),
                         .user_id = ref->user_id,

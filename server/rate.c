@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS = 1024, WAYS = 4, BURST = 2, UNIT = 1000 };
+enum { SETS = 1024, WAYS = 4, BURST = 2, UNIT = 1000, FULL_MS = BURST * UNIT };
 
 struct bucket {
     uint8_t key[32];     /* of a token its id, of a session its hash */
@@ -84,7 +84,7 @@ int64_t rate_take(struct rate *r, const struct identity *who, int64_t now_ms)
     const int64_t full = BURST * r->per_s * UNIT;
     const int64_t past = now_ms > b->at_ms ? now_ms - b->at_ms : 0;
     /* a thousandth of a request comes per_s times a millisecond; long rests fill it, and don't overflow */
-    b->thousandths = past > BURST * UNIT ? full : b->thousandths + past * r->per_s;
+    b->thousandths = past > FULL_MS ? full : b->thousandths + past * r->per_s;
     b->thousandths = b->thousandths > full ? full : b->thousandths;
     b->at_ms = now_ms;
     if (b->thousandths >= UNIT) {

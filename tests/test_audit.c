@@ -127,6 +127,71 @@ static void a_row_that_was_changed_or_removed_is_named(void)
     }
 }
 
+/* When a row was written, and its hash. */
+struct sealed {
+    int64_t n, t;
+    uint8_t hash[AUDIT_HASH];
+};
+
+static int read_seal(sqlite3 *db, void *argument, struct err *err)
+{
+    struct sealed *s = argument;
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+
+    TRY(db_query(&q, db, err, "SELECT t, hash FROM audit WHERE n=?", "i", s->n));
+    const int rc = db_next(q, &row, err);
+    if (rc == 0 && row && sqlite3_column_bytes(q, 1) == AUDIT_HASH) {
+        s->t = sqlite3_column_int64(q, 0);
+        memcpy(s->hash, sqlite3_column_blob(q, 1), AUDIT_HASH);
+    }
+    sqlite3_finalize(q);
+    return rc;
+}
+
+/* The second of two rows, the same one each time, behind `first`. */
+static struct sealed seal_behind(const char *first)
+{
+    struct store *s = open_store(first);
+    char one[32], two[] = "job-same";
+    struct sealed seal = {.n = 2};
+    struct err err = {0};
+
+    (void)snprintf(one, sizeof one, "%s", first);
+    EXPECT(store_write(s, add, one, &err) == 0 && store_write(s, add, two, &err) == 0);
+    EXPECT(store_read(s, read_seal, &seal, &err) == 0);
+    store_close(s);
+    return seal;
+}
+
+static void a_hash_depends_on_all_that_was_before(void)
+{
+    char first[32], second[32];
+
+    for (int i = 0; i < 20; i++) { /* until both are of one second */
+        (void)snprintf(first, sizeof first, "first%d", i);
+        (void)snprintf(second, sizeof second, "second%d", i);
+        const struct sealed a = seal_behind(first), b = seal_behind(second);
+        if (a.t == b.t) {
+            EXPECT(memcmp(a.hash, b.hash, sizeof a.hash) != 0);
+            return;
+        }
+    }
+    EXPECT_UNREACHED("no two rows of one second");
+}
+
+static void what_stands_at_the_end_of_one_text_can_not_be_moved_to_the_next(void)
+{
+    struct store *s = open_store("moved");
+    char object[] = "x0:y", change[] = "UPDATE audit SET object='x', result='y0:ok' WHERE n=1";
+    struct err err = {0};
+
+    EXPECT(store_write(s, add, object, &err) == 0 && first_bad(s) == 0);
+    EXPECT(store_write(s, run, change, &err) == 0);
+    EXPECT(first_bad(s) == 1);
+    store_close(s);
+}
+
 static void an_entry_that_is_undone_leaves_no_gap(void)
 {
     struct store *s = open_store("undone");
@@ -252,6 +317,8 @@ int main(void)
     scratch_make();
     RUN(a_chain_that_nobody_touched_is_whole_and_goes_on_after_a_start);
     RUN(a_row_that_was_changed_or_removed_is_named);
+    RUN(a_hash_depends_on_all_that_was_before);
+    RUN(what_stands_at_the_end_of_one_text_can_not_be_moved_to_the_next);
     RUN(an_entry_that_is_undone_leaves_no_gap);
     RUN(the_file_follows_the_rows_and_is_for_the_owner_alone);
     RUN(a_torn_line_is_written_again_and_the_file_of_another_store_put_aside);

@@ -52,7 +52,12 @@ static char verdict(const struct identity *who, enum deed deed, enum whose whose
     if (may != (rc == 0)) {
         return '?';
     }
-    return rc == 0 ? 'Y' : rc == ERR_FORBIDDEN ? 'N' : rc == ERR_NOT_FOUND ? 'H' : '?';
+    switch (rc) {
+    case 0: return 'Y';
+    case ERR_FORBIDDEN: return 'N';
+    case ERR_NOT_FOUND: return 'H';
+    default: return '?';
+    }
 }
 
 static void every_role_may_what_is_promised_and_nothing_else(void)
