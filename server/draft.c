@@ -243,12 +243,6 @@ static int enter_file(struct tx *tx, const struct draft *d, const char *field, e
                   "is", d->seq, file);
 }
 
-/* Bytes on each device: where devices are CPU slots, a run has the memory of its slots together. */
-static int64_t device_bytes(const struct draft *d)
-{
-    return (d->sizing.memory_bytes + d->devices - 1) / d->devices;
-}
-
 static int insert_row(struct tx *tx, struct draft *d, const struct identity *who, struct err *err)
 {
     char *request = json_dumps(d->request, JSON_COMPACT);
@@ -268,7 +262,7 @@ static int insert_row(struct tx *tx, struct draft *d, const struct identity *who
             " ?12,?13,?14,?15,?16,?17,?18,?19,?20,NULLIF(?21,0),CASE WHEN ?21<>0 THEN ?22 END)",
             "sissssiiisssiiiiiiisii", d->id, who->user_id, d->name, request, d->resolved,
             references, d->created_at, d->sizing.memory_bytes, d->sizing.parameters, d->key,
-            d->digest, d->class, d->devices, device_bytes(d), d->time_limit_s,
+            d->digest, d->class, d->devices, d->sizing.device_bytes, d->time_limit_s,
             (int64_t)d->is_requeued, (int64_t)d->preemptible, (int64_t)d->is_private, d->begin_at,
             d->cloned_from, d->array_seq, d->array_index);
     }
