@@ -6,12 +6,23 @@
 
 enum { ID_PREFIX = 4, ID_LETTERS = 14 }; /* as random_id makes them */
 
-static const char *const words[DEPENDENCY_KIND_COUNT] = {
-    [DEPENDENCY_OK] = "afterok", [DEPENDENCY_ENDED] = "after", [DEPENDENCY_NOT_OK] = "afternotok"};
-
 const char *dependency_word(enum dependency_kind k)
 {
-    return words[k];
+    switch (k) {
+    case DEPENDENCY_OK: return "afterok";
+    case DEPENDENCY_ENDED: return "after";
+    case DEPENDENCY_NOT_OK: return "afternotok";
+    case DEPENDENCY_KIND_COUNT: break;
+    }
+    return "";
+}
+
+/* Whether the first `size` bytes of the text are the word. */
+static bool is_word(enum dependency_kind k, const char *text, size_t size)
+{
+    const char *word = dependency_word(k);
+
+    return strlen(word) == size && memcmp(word, text, size) == 0;
 }
 
 /* "job-" and 14 of a-z 2-7. */
@@ -29,8 +40,7 @@ static bool read_entry(struct dependency *out, const char *text, size_t size)
 
     if (colon != NULL) {
         const size_t word = (size_t)(colon - text);
-        while (k < DEPENDENCY_KIND_COUNT &&
-               (strlen(words[k]) != word || memcmp(words[k], text, word) != 0)) {
+        while (k < DEPENDENCY_KIND_COUNT && !is_word((enum dependency_kind)k, text, word)) {
             k++;
         }
         text = colon + 1;
@@ -107,24 +117,23 @@ enum dependency_verdict dependency_judge(enum dependency_kind k, enum job_state 
 static int add_one(struct tx *tx, const struct identity *who, const struct dependency *d,
                    int64_t job_seq, struct err *err)
 {
-    struct job_ref other;
-    int rc = job_find(tx->db, d->job, who, DEED_SEE_JOB, &other, err);
+    struct job_ref other = {0};
+    const int rc = job_find(tx->db, d->job, who, DEED_SEE_JOB, &other, err);
 
     if (rc == ERR_NOT_FOUND) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "depends_on", "depends_on: there is no job %s",
                           d->job);
     }
-    if (rc == 0 && dependency_judge(d->kind, other.state) == DEPENDENCY_LOST) {
-        rc = FAIL_PARAM(err, ERR_BAD_SPEC, "depends_on",
-                        "depends_on: %s is %s, so that a job that waits until it has %s could "
-                        "never start",
-                        d->job, job_state_word(other.state),
-                        d->kind == DEPENDENCY_OK ? "succeeded" : "failed");
+    TRY(rc);
+    if (dependency_judge(d->kind, other.state) == DEPENDENCY_LOST) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "depends_on",
+                          "depends_on: %s is %s, so that a job that waits until it has %s could "
+                          "never start",
+                          d->job, job_state_word(other.state),
+                          d->kind == DEPENDENCY_OK ? "succeeded" : "failed");
     }
-    return rc != 0 ? rc
-                   : db_run(tx->db, err,
-                            "INSERT INTO dependencies(job_seq, parent_seq, kind) VALUES(?,?,?)",
-                            "iis", job_seq, other.seq, words[d->kind]);
+    return db_run(tx->db, err, "INSERT INTO dependencies(job_seq, parent_seq, kind) VALUES(?,?,?)",
+                  "iis", job_seq, other.seq, dependency_word(d->kind));
 }
 
 int dependencies_add(struct tx *tx, const struct identity *who, const struct dependencies *d,

@@ -78,7 +78,7 @@ static void names_fit_to_the_last_byte(void)
     memset(base, 'b', 128 - strlen(" [seed=1]"));
     grid_name(name, sizeof name, &g, 0, base);
     EXPECT(strlen(name) == 128 && strcmp(name + 119, " [seed=1]") == 0);
-    strcat(base, "b");
+    base[strlen(base)] = 'b';
     grid_name(name, sizeof name, &g, 0, base);
     EXPECT(strlen(name) <= 128 && strstr(name, " [#0]") != NULL);
 }
@@ -95,14 +95,27 @@ static void refuses_what_is_no_grid(void)
         "{\"a\":[[1]]}",
         "{\"a\":[1,2,1]}",
         "{\"a\":[{\"b\":1},{\"b\":1}]}",
-        "{\"a\":[1],\"b\":[1],\"c\":[1],\"d\":[1],\"e\":[1],\"f\":[1],\"g\":[1],\"h\":[1],\"i\":[1]"
-        ","
-        "\"j\":[1],\"k\":[1],\"l\":[1],\"m\":[1],\"n\":[1],\"o\":[1],\"p\":[1],\"q\":[1]}",
     };
     struct grid g;
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         EXPECT(!reads(&g, bad[i]));
+    }
+}
+
+static void sixteen_fields_are_the_most(void)
+{
+    char text[400];
+    struct grid g;
+
+    for (int n = 1; n <= 17; n++) {
+        size_t at = 0;
+        for (int f = 0; f < n; f++) {
+            at += (size_t)snprintf(text + at, sizeof text - at, "%c\"%c\":[1]", f == 0 ? '{' : ',',
+                                   'a' + f);
+        }
+        (void)snprintf(text + at, sizeof text - at, "}");
+        EXPECT(reads(&g, text) == (n <= 16));
     }
 }
 
@@ -153,6 +166,7 @@ int main(void)
     RUN(a_point_is_named_by_its_values_or_its_number);
     RUN(names_fit_to_the_last_byte);
     RUN(refuses_what_is_no_grid);
+    RUN(sixteen_fields_are_the_most);
     RUN(a_thousand_points_are_the_most);
     RUN(points_are_alike_when_only_numbers_of_the_training_differ);
     json_decref(object);

@@ -67,10 +67,10 @@ static int read_order(sqlite3 *db, void *out, struct err *err)
 
     TRY(db_query(&q, db, err,
                  "SELECT substr(id,5) FROM jobs WHERE class='normal' ORDER BY line, seq", ""));
-    text[0] = '\0';
     while (db_next(q, &row, err) == 0 && row) {
-        (void)strcat(text, db_text(q, 0));
+        *text++ = db_text(q, 0)[0];
     }
+    *text = '\0';
     sqlite3_finalize(q);
     return 0;
 }
