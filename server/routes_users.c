@@ -6,6 +6,7 @@
 
 #include "server/list.h"
 #include "server/stream.h"
+#include "server/supervise.h"
 #include "server/users.h"
 #include "trainer/base/json.h"
 
@@ -136,6 +137,7 @@ int handle_user_change(const struct request *rq, struct reply *rp, struct err *e
     TRY(store_write(rq->app->store, do_user_change, &o, err));
     rp->body = o.user;
     note_change(rp, rq);
+    supervisor_kick(rq->app->supervisor); /* what waits for a limit may start now */
     if (o.change.disabled == 1 || (o.change.role != ROLE_COUNT && o.change.role != o.was)) {
         streams_revoke_user(rq->app->streams, o.id);
     }
