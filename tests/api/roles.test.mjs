@@ -14,7 +14,6 @@ import { ended, inState, request, until } from '../lib/jobs.mjs';
 import { readEvents } from '../lib/sse.mjs';
 
 const PROGRAM = join(resolve(ROOT, process.env.HONE_BUILD || 'build/release'), 'honed');
-const MISSING = 'job-aaaaaaaaaaaaaa';
 
 // Who asks, in the order of the letters of a row.
 const ACTORS = ['nobody', 'viewer', 'other', 'owner', 'admin'];
@@ -81,9 +80,9 @@ const TABLE = {
   'GET /v1/queue': ['0YYYY'],
   'POST /v1/arrays': ['0NYYY', null, {}],
   'GET /v1/arrays': ['0YYYY'],
-  'GET /v1/arrays/{id}': ['0yyyy'],
-  'PATCH /v1/arrays/{id}': ['0Nyyy', null, { max_running: 1 }],
-  'POST /v1/arrays/{id}/cancel': ['0Nyyy'],
+  'GET /v1/arrays/{id}': ['0YYYY', '0HHYY'],
+  'PATCH /v1/arrays/{id}': ['0NNYY', '0NHYY', { max_running: 1 }],
+  'POST /v1/arrays/{id}/cancel': ['0NNYY', '0NHYY', {}],
   'GET /v1/reservations': ['0YYYY'],
   'POST /v1/reservations': ['0NNNy', null, {}],
   'DELETE /v1/reservations/{id}': ['0NNNy'],
@@ -96,6 +95,8 @@ let shared = null; // jobs of the owner: a visible one, a private one, and one t
 let secret = null;
 let done = null;
 let doneSecret = null;
+let sharedArray = null; // of the owner too; its jobs begin much later
+let secretArray = null;
 
 const ask = (who, method, path, { body, headers = {}, ...more } = {}) =>
   fetch(honed.url + path, {
@@ -129,6 +130,10 @@ before(async () => {
   doneSecret = await submit('owner', 'ms=1', { max_steps: 5, visibility: 'private' });
   await until(honed, done.id, ended);
   await until(honed, doneSecret.id, ended);
+  const array = (more) =>
+    call('owner', 'POST', '/v1/arrays', { request: request(file, 'ms=1', { begin_at: 4000000000, ...more }), grid: { seed: [1, 2] } });
+  sharedArray = await array({});
+  secretArray = await array({ visibility: 'private' });
   shared = await submit('owner', 'ms=20', { max_steps: 100000 });
   secret = await submit('owner', 'ms=20', { max_steps: 100000, visibility: 'private' });
   await until(honed, shared.id, inState('running'));
@@ -141,6 +146,9 @@ async function target(path, method, isPrivate) {
     const hasEnded = method === 'GET';
     const job = isPrivate ? (hasEnded ? doneSecret : secret) : hasEnded ? done : shared;
     return path.replace('{id}', job.id).replace('{step}', '5').replace('{name}', 'config.json');
+  }
+  if (path.startsWith('/v1/arrays/{id}')) {
+    return path.replace('{id}', (isPrivate ? secretArray : sharedArray).id);
   }
   if (path.startsWith('/v1/files/{id}')) {
     return path.replace('{id}', method === 'DELETE' ? await newFile('owner') : file);
@@ -203,10 +211,11 @@ for (const { method, path } of routes) {
             assert.equal(error.code, 'permission_denied');
             assert.match(error.message, /^\S+ .* \S+$/);
           }
-          if (letters[i] === 'H' && path.startsWith('/v1/jobs')) {
-            const none = await tryIt(who, method, address.replace(/job-\w+/, MISSING), body);
+          if (letters[i] === 'H' && /^.v1.(jobs|arrays|files)/.test(path)) {
+            const none = await tryIt(who, method, address.replace(/(job|array|file)-\w{14}/, '$1-aaaaaaaaaaaaaa'), body);
             assert.equal(none.status, 404);
-            assert.equal(text.replace(/job-\w+/g, 'X'), none.text.replace(/job-\w+/g, 'X'));
+            const bare = (one) => one.replace(/(job|array|file)-\w{14}/g, 'X');
+            assert.equal(bare(text), bare(none.text));
           }
         }
       });
@@ -224,6 +233,8 @@ test('lists show visible jobs to all, private ones to their owner and admins', a
     assert.equal((await ids(who, '&owner=owner')).includes(doneSecret.id), mayAll, who);
     assert.deepEqual(await ids(who, '&owner=viewer'), [], who);
     assert.equal((await ids(who, '&mine=1')).includes(done.id), who === 'owner', who);
+    const arrays = (await call(who, 'GET', '/v1/arrays')).data.map(({ id }) => id);
+    assert.deepEqual([arrays.includes(sharedArray.id), arrays.includes(secretArray.id)], [true, mayAll], who);
   }
 });
 
