@@ -10,7 +10,8 @@
 
 static const char ref_columns[] =
     "SELECT j.seq, j.user_id, j.id, u.name, j.state, j.attempt, j.tries, j.intent, j.tail_offset,"
-    " (SELECT MAX(step) FROM checkpoints c WHERE c.job_seq=j.seq), j.private"
+    " (SELECT MAX(step) FROM checkpoints c WHERE c.job_seq=j.seq), j.private,"
+    " j.time_limit_s, j.ran_s, j.requeues, j.warned, j.steps_per_s"
     " FROM jobs j JOIN users u ON u.id=j.user_id ";
 
 static int read_ref(sqlite3_stmt *q, struct job_ref *out, bool *found, struct err *err)
@@ -31,6 +32,11 @@ static int read_ref(sqlite3_stmt *q, struct job_ref *out, bool *found, struct er
         out->checkpoint =
             sqlite3_column_type(q, 9) == SQLITE_NULL ? -1 : sqlite3_column_int64(q, 9);
         out->is_private = sqlite3_column_int(q, 10) != 0;
+        out->time_limit_s = sqlite3_column_int64(q, 11);
+        out->ran_s = sqlite3_column_int64(q, 12);
+        out->is_requeued = sqlite3_column_int(q, 13) != 0;
+        out->is_warned = sqlite3_column_int(q, 14) != 0;
+        out->steps_per_s = sqlite3_column_double(q, 15);
     }
     return rc;
 }
@@ -56,16 +62,119 @@ int job_find(sqlite3 *db, const char *id, const struct identity *who, enum deed 
     return authorise(who, deed, out->user_id, out->is_private, what, err);
 }
 
-int job_first(sqlite3 *db, enum job_state state, struct job_ref *out, bool *found, struct err *err)
+int job_at(sqlite3 *db, int64_t seq, struct job_ref *out, struct err *err)
 {
-    char sql[sizeof ref_columns + 64];
+    char sql[sizeof ref_columns + 32];
     sqlite3_stmt *q = NULL;
+    bool found = false;
 
-    (void)snprintf(sql, sizeof sql, "%s WHERE j.state=? ORDER BY j.seq LIMIT 1", ref_columns);
-    TRY(db_query(&q, db, err, sql, "s", job_state_word(state)));
-    const int rc = read_ref(q, out, found, err);
+    (void)snprintf(sql, sizeof sql, "%s WHERE j.seq=?", ref_columns);
+    TRY(db_query(&q, db, err, sql, "i", seq));
+    const int rc = read_ref(q, out, &found, err);
+    sqlite3_finalize(q);
+    CHECK(rc != 0 || found, "no job row %lld", (long long)seq);
+    return rc;
+}
+
+/* What the rows of a query with one parameter, the job, say; a new reference. A single column named "value"
+ * stands for the whole row. */
+static int list_rows(json_t **out, sqlite3 *db, const char *sql, int64_t seq, struct err *err)
+{
+    sqlite3_stmt *q = NULL;
+    bool row = true;
+
+    *out = json_array();
+    TRY(db_query(&q, db, err, sql, "i", seq));
+    int rc = db_next(q, &row, err);
+    while (rc == 0 && row) {
+        json_t *item = db_row_json(q);
+        json_t *value = json_incref(json_object_get(item, "value"));
+        if (value != NULL) {
+            json_decref(item);
+            item = value;
+        }
+        rc = json_array_append_new(*out, item) != 0
+                 ? FAIL(err, ERR_NO_MEMORY, "no memory for a job")
+                 : db_next(q, &row, err);
+    }
     sqlite3_finalize(q);
     return rc;
+}
+
+/* The array of a job: what its grid varies, as the job's own request has it. */
+static int shape_array(sqlite3 *db, json_t *job, struct err *err)
+{
+    const json_int_t seq = json_integer_value(json_object_get(job, "array_seq"));
+    const json_t *request = json_object_get(job, "request");
+    json_t *found = NULL, *values = json_object(), *point;
+    const char *key;
+
+    if (seq == 0) {
+        json_decref(values);
+        return json_object_set_new(job, "array", json_null()) == 0
+                   ? 0
+                   : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
+    }
+    int rc = list_rows(&found, db, "SELECT id, grid AS grid_json FROM arrays WHERE seq=?",
+                       (int64_t)seq, err);
+    json_t *array = json_array_get(found, 0);
+    json_object_foreach(json_object_get(array, "grid"), key, point)
+    {
+        (void)json_object_set(values, key, json_object_get(request, key));
+    }
+    json_t *shown = json_pack("{s:O?, s:O?, s:o}", "id", json_object_get(array, "id"), "index",
+                              json_object_get(job, "array_index"), "values", values);
+    if (rc == 0 && (shown == NULL || json_object_set(job, "array", shown) != 0)) {
+        rc = FAIL(err, ERR_NO_MEMORY, "no memory for a job");
+    }
+    json_decref(shown);
+    json_decref(found);
+    return rc;
+}
+
+/* Devices that it holds, jobs that it waits for, and its array. Queued jobs hold none: most of a long list. */
+static int shape_relations(sqlite3 *db, int64_t seq, enum job_state state, json_t *job,
+                           struct err *err)
+{
+    json_t *devices = NULL, *parents = NULL;
+    const bool holds = state == JOB_STARTING || state == JOB_RUNNING || state == JOB_STOPPING;
+
+    int rc = list_rows(&devices, db,
+                       "SELECT device AS value FROM leases WHERE job_seq=? ORDER BY device",
+                       holds ? seq : -1, err);
+    rc = rc != 0 ? rc
+                 : list_rows(&parents, db,
+                             "SELECT p.id AS job, d.kind FROM dependencies d JOIN jobs p"
+                             " ON p.seq=d.parent_seq WHERE d.job_seq=? ORDER BY d.parent_seq",
+                             seq, err);
+    const int bad =
+        json_object_set(job, "device_ids", devices) | json_object_set(job, "depends_on", parents);
+    json_decref(devices);
+    json_decref(parents);
+    rc = rc != 0 || bad == 0 ? rc : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
+    rc = rc != 0 ? rc : shape_array(db, job, err);
+    (void)json_object_del(job, "array_seq");
+    (void)json_object_del(job, "array_index");
+    return rc;
+}
+
+/* The reason of a waiting job: why it is back in the queue, and what it waits for. */
+void job_say_why(json_t *job, const char *waits_for)
+{
+    const char *back = json_string_value(json_object_get(job, "back"));
+    json_t *text = back != NULL && waits_for != NULL ? json_sprintf("%s; %s", back, waits_for)
+                   : back != NULL                    ? json_string(back)
+                   : waits_for != NULL               ? json_string(waits_for)
+                                                     : json_null();
+
+    (void)json_object_set_new(job, "reason", text);
+}
+
+static void make_boolean(json_t *job, const char *key)
+{
+    const bool is = json_integer_value(json_object_get(job, key)) != 0;
+
+    (void)json_object_set_new(job, key, json_boolean(is));
 }
 
 /* Fields that are made of several columns. Removes those. */
@@ -77,7 +186,6 @@ static int shape_object(sqlite3 *db, int64_t seq, json_t *job, struct err *err)
     const bool has_checkpoint = json_integer_value(json_object_get(job, "checkpoints")) > 0;
     json_t *actions = json_array();
     json_t *error = json_null();
-    int64_t ahead = 0;
 
     if (code != NULL) {
         error = json_pack("{s:s, s:O, s:O}", "code", code, "message",
@@ -89,23 +197,20 @@ static int shape_object(sqlite3 *db, int64_t seq, json_t *job, struct err *err)
             json_array_append_new(actions, json_string(job_action_word((enum job_action)a)));
         }
     }
-    int rc = json_object_set_new(job, "error", error) |
-             json_object_set_new(job, "allowed_actions", actions);
+    const int rc = json_object_set_new(job, "error", error) |
+                   json_object_set_new(job, "allowed_actions", actions);
     (void)json_object_del(job, "error_code");
     (void)json_object_del(job, "error_message");
     (void)json_object_del(job, "error_param");
-    if (state == JOB_QUEUED && json_is_null(json_object_get(job, "reason"))) {
-        TRY(db_integer(&ahead, 0, db, err,
-                       "SELECT COUNT(*) FROM jobs WHERE state IN('starting','running','stopping')"
-                       " OR (state='queued' AND seq<?)",
-                       "i", seq));
-        rc |=
-            json_object_set_new(job, "reason",
-                                ahead == 0 ? json_string("starts next")
-                                           : json_sprintf("waits for %lld job%s before it",
-                                                          (long long)ahead, ahead > 1 ? "s" : ""));
+    make_boolean(job, "preemptible");
+    make_boolean(job, "private");
+    if (state == JOB_QUEUED) {
+        json_t *reason = json_incref(json_object_get(job, "reason"));
+        job_say_why(job, json_is_string(reason) ? json_string_value(reason) : "is looked at next");
+        json_decref(reason);
     }
-    return rc == 0 ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
+    TRY(rc == 0 ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job"));
+    return shape_relations(db, seq, state, job, err);
 }
 
 int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err)
@@ -122,6 +227,12 @@ int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err)
         " CASE WHEN j.state IN('running','stopping') AND j.steps_per_s>0 AND j.total_steps>=j.step"
         "  THEN CAST(round((j.total_steps-j.step)/j.steps_per_s) AS INTEGER) END AS eta_s,"
         " j.parameters, j.memory_bytes, j.error_code, j.error_message, j.error_param,"
+        " j.class AS priority, j.devices, j.device_bytes, j.time_limit_s,"
+        " (SELECT a.started_at+max(j.time_limit_s-j.ran_s,0) FROM attempts a"
+        "  WHERE a.job_seq=j.seq AND a.n=j.attempt AND a.ended_at IS NULL) AS ends_by_at,"
+        " j.preemptible, j.private, NULL AS position, NULL AS expected_start_at,"
+        " nullif(j.begin_at,0) AS begin_at, nullif(j.retry_at,0) AS retry_at, j.back,"
+        " j.cloned_from, j.array_seq, j.array_index,"
         " j.request AS request_json, j.resolved AS resolved_json,"
         " (SELECT COUNT(*) FROM checkpoints c WHERE c.job_seq=j.seq) AS checkpoints"
         " FROM jobs j JOIN users u ON u.id=j.user_id WHERE j.seq=?",

@@ -18,10 +18,14 @@ struct job_ref {
     char owner[USER_NAME];
     enum job_state state;
     int attempt, tries;
-    char intent[JOB_INTENT]; /* why a run was told to stop: "", "cancel", "cancel_save", "pause" */
+    char intent[JOB_INTENT]; /* why a run was told to stop: "" or a word of outcome.h */
     int64_t tail_offset;
-    int64_t checkpoint; /* step of the newest checkpoint; -1 when there is none */
-    bool is_private;    /* only the owner and admins know of it                 */
+    int64_t checkpoint;          /* step of the newest checkpoint; -1 when there is none */
+    bool is_private;             /* only the owner and admins know of it                 */
+    int64_t time_limit_s, ran_s; /* ran_s: in earlier attempts since the limit began to count */
+    bool is_requeued;            /* at its time limit                                         */
+    bool is_warned;              /* of its time limit                                         */
+    double steps_per_s;          /* 0: not known                                              */
 };
 
 /* The job of that id, when `who` may do the deed to it; NULL is honed itself and may all.
@@ -29,8 +33,8 @@ struct job_ref {
 int job_find(sqlite3 *db, const char *id, const struct identity *who, enum deed deed,
              struct job_ref *out, struct err *err);
 
-/* The first of the jobs in `state`, by age; *found is false when there is none. */
-int job_first(sqlite3 *db, enum job_state state, struct job_ref *out, bool *found, struct err *err);
+/* The job of that number, which must be there. */
+int job_at(sqlite3 *db, int64_t seq, struct job_ref *out, struct err *err);
 
 /* The job object of routes.def; a new reference. job_text is the same as one line, for free(), as `who` sees
  * it; NULL is its owner. */
@@ -39,6 +43,9 @@ int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, s
 
 /* Leave in the object of a job only those allowed_actions that `who` may ask for. */
 void job_show(json_t *job, const struct identity *who);
+
+/* Set the "reason" of a waiting job's object: why it is back in the queue, if it is, and what it waits for. */
+void job_say_why(json_t *job, const char *waits_for);
 
 /* Move the job along an arrow of states.def, with a `job` event in the same transaction; ref follows.
  * `reason` may be NULL. CHECKs the arrow. Errors: BAD_STATE when the job is not in ref->state now. */

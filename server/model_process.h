@@ -23,6 +23,7 @@ struct model_process {
     pid_t pid;
     int pid_fd, lifeline;     /* -1: none                                                */
     int talks;                /* that it is asked                                        */
+    int device;               /* of the machine, that it is on                           */
     int64_t bytes;            /* of memory, as planned                                   */
     int64_t used_ms, told_ms; /* when it was last asked; told to leave                   */
 };

@@ -1,8 +1,9 @@
-/* playground.c - models that answer while no job needs the machine. */
+/* playground.c - models that answer on devices that no job needs. */
 #include "server/playground.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/inventory.h"
 #include "server/log.h"
 #include "server/sizing.h"
 #include "trainer/base/io.h"
@@ -26,12 +28,14 @@ enum {
 };
 
 struct playground {
-    struct talks talks; /* with the lock that guards the next four */
-    bool closing, wanted;
-    int64_t wanted_ms; /* since when */
-    int alive;         /* models     */
+    struct talks talks;                /* with the lock that guards the next six */
+    bool closing, is_offered, is_held; /* is_held: nothing is taken for now      */
+    struct offer offer;
+    int64_t wanted_ms; /* since when                             */
+    uint64_t lent;     /* devices that models are on             */
     pthread_cond_t left;
     const struct settings *settings;
+    const struct machine *machine;
     char home[SETTING_TEXT + 16]; /* DATA/serve */
     pthread_t thread;
     /* of the thread alone */
@@ -55,30 +59,39 @@ static void kick(const struct playground *p)
     (void)!write(p->talks.kick, &one, sizeof one); /* fails only when kicks are waiting already */
 }
 
-static void note_alive(struct playground *p, int change)
+/* Devices that the models are on; the supervisor may wait for some. */
+static void note_lent(struct playground *p)
 {
-    pthread_mutex_lock(&p->talks.lock);
-    p->alive += change;
-    if (p->alive == 0) {
-        pthread_cond_broadcast(&p->left);
+    uint64_t lent = 0;
+
+    for (int i = 0; i < MODELS_MAX; i++) {
+        lent |= p->models[i] != NULL ? UINT64_C(1) << p->models[i]->device : 0;
     }
+    pthread_mutex_lock(&p->talks.lock);
+    p->lent = lent;
+    pthread_cond_broadcast(&p->left);
     pthread_mutex_unlock(&p->talks.lock);
 }
 
-static bool is_wanted(struct playground *p, int64_t *since)
+static uint64_t wanted_devices(struct playground *p, int64_t *since)
 {
     pthread_mutex_lock(&p->talks.lock);
-    const bool wanted = p->wanted;
+    const uint64_t wanted = p->offer.wanted;
     *since = p->wanted_ms;
     pthread_mutex_unlock(&p->talks.lock);
     return wanted;
 }
 
-static struct model_process *find_model(const struct playground *p, const char *dir)
+/* The model of a folder that takes requests. */
+static struct model_process *find_model(struct playground *p, const char *dir)
 {
+    int64_t since = 0;
+    const uint64_t wanted = wanted_devices(p, &since);
+
     for (int i = 0; i < MODELS_MAX; i++) {
         struct model_process *m = p->models[i];
-        if (m != NULL && m->stage != MODEL_LEAVING && strcmp(m->dir, dir) == 0) {
+        if (m != NULL && m->stage != MODEL_LEAVING && (wanted >> m->device & 1U) == 0 &&
+            strcmp(m->dir, dir) == 0) {
             return m;
         }
     }
@@ -100,31 +113,110 @@ static struct model_process *least_used(const struct playground *p)
     return least;
 }
 
-/* Whether one more model of so many bytes has its place now; models in its way are told to leave. */
-static int make_place(struct playground *p, int64_t bytes, bool *now, struct err *err)
+/* Bytes of the models on each device. */
+static void add_up(const struct playground *p, uint64_t taken[MACHINE_DEVICES])
 {
-    const int64_t room = (int64_t)sizing_machine();
-    int64_t taken = 0;
-    int count = 0;
-    bool leaving = false;
-
+    memset(taken, 0, MACHINE_DEVICES * sizeof *taken);
     for (int i = 0; i < MODELS_MAX; i++) {
         if (p->models[i] != NULL) {
-            count++;
-            taken += p->models[i]->bytes;
-            leaving = leaving || p->models[i]->stage == MODEL_LEAVING;
+            taken[p->models[i]->device] += (uint64_t)p->models[i]->bytes;
         }
     }
-    *now = count < p->settings->serve_models && (room == 0 || taken + bytes <= room);
-    if (*now || leaving) {
+}
+
+/* Take a device with room for so many bytes: one that models are on before a free one, and of the free ones
+ * the last, as jobs take the first. -1 for none, or when nothing is taken for now, which *later tells. */
+static int take_device(struct playground *p, int64_t bytes, bool *later)
+{
+    uint64_t taken[MACHINE_DEVICES];
+    int best = -1;
+
+    add_up(p, taken);
+    pthread_mutex_lock(&p->talks.lock);
+    *later = !p->is_offered || p->is_held;
+    for (int d = 0; d < MACHINE_DEVICES && !*later; d++) {
+        const bool fits =
+            (p->offer.spare >> d & 1U) != 0 && taken[d] + (uint64_t)bytes <= p->offer.room[d];
+        if (fits && (best < 0 || taken[d] > 0 || taken[best] == 0)) {
+            best = d;
+        }
+    }
+    p->lent |= best >= 0 ? UINT64_C(1) << best : 0;
+    pthread_mutex_unlock(&p->talks.lock);
+    return best;
+}
+
+static int count_models(const struct playground *p, bool *leaving)
+{
+    int count = 0;
+
+    *leaving = false;
+    for (int i = 0; i < MODELS_MAX; i++) {
+        const struct model_process *m = p->models[i];
+        count += m != NULL;
+        *leaving = (m != NULL && m->stage == MODEL_LEAVING) || *leaving;
+    }
+    return count;
+}
+
+/* A device for one more model of so many bytes; -1 while models in its way leave. */
+static int make_place(struct playground *p, int64_t bytes, int *device, struct err *err)
+{
+    bool leaving = false, later = false;
+    int64_t since = 0;
+    const int count = count_models(p, &leaving);
+
+    *device = count < p->settings->serve_models ? take_device(p, bytes, &later) : -1;
+    if (*device >= 0 || later) {
+        return 0;
+    }
+    if (wanted_devices(p, &since) != 0) {
+        return FAIL(err, ERR_BUSY,
+                    "a job needs the machine; models answer again when a device is free");
+    }
+    if (leaving) {
         return 0;
     }
     struct model_process *m = least_used(p);
-    if (m == NULL) {
+    if (m != NULL) {
+        model_leave(m, now_ms());
+        return 0;
+    }
+    if (count > 0) {
         return FAIL(err, ERR_BUSY, "%d models are loaded and answer; try again later", count);
     }
-    model_leave(m, now_ms());
-    return 0;
+    pthread_mutex_lock(&p->talks.lock);
+    const uint64_t spare = p->offer.spare;
+    pthread_mutex_unlock(&p->talks.lock);
+    return spare == 0
+               ? FAIL(err, ERR_BUSY,
+                      "a job needs the machine; models answer again when a device is free")
+               : FAIL(err, ERR_BUSY, "the model needs %.2f GiB, which no free device has now",
+                      (double)bytes / 0x1p30);
+}
+
+/* Start the process where it computes next to its device; what it starts with stays with it. */
+static int start_near(const struct playground *p, struct model_process *m, struct err *err)
+{
+    const struct cores *near = &p->machine->devices[m->device].cores;
+    cpu_set_t before, wish;
+    bool is_bound = false;
+
+    CPU_ZERO(&wish);
+    for (int c = 0; c < DEVICE_CORES; c++) { /* as many as a cpu_set_t has */
+        if ((near->word[c / 64] >> c % 64 & 1U) != 0) {
+            CPU_SET((size_t)c, &wish);
+        }
+    }
+    if (sched_getaffinity(0, sizeof before, &before) == 0) {
+        /* a described machine may have cores that this one has not: then it goes anywhere */
+        is_bound = sched_setaffinity(0, sizeof wish, &wish) == 0;
+    }
+    const int rc = model_start(m, p->settings, p->home, err);
+    if (is_bound) {
+        (void)sched_setaffinity(0, sizeof before, &before);
+    }
+    return rc;
 }
 
 /* Start the model of a talk; *m stays NULL while it has to wait for others to leave. */
@@ -132,31 +224,36 @@ static int start_model(struct playground *p, const char *dir, struct model_proce
                        struct err *err)
 {
     int64_t bytes = 0;
-    bool now = false;
-    int at = 0;
+    int at = 0, device = -1;
 
     TRY(sizing_serve(p->settings, dir, &bytes, err));
-    TRY(make_place(p, bytes, &now, err));
     while (at < MODELS_MAX && p->models[at] != NULL) {
         at++;
     }
-    if (!now || at == MODELS_MAX) {
+    if (at == MODELS_MAX) {
+        return 0;
+    }
+    TRY(make_place(p, bytes, &device, err));
+    if (device < 0) {
         return 0;
     }
     struct model_process *one = calloc(1, sizeof *one);
-    if (one == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory for a model");
+    int rc = one == NULL ? FAIL(err, ERR_NO_MEMORY, "no memory for a model") : 0;
+    if (rc == 0) {
+        one->bytes = bytes;
+        one->device = device;
+        (void)snprintf(one->dir, sizeof one->dir, "%s", dir);
+        rc = start_near(p, one, err);
     }
-    one->bytes = bytes;
-    (void)snprintf(one->dir, sizeof one->dir, "%s", dir);
-    const int rc = model_start(one, p->settings, p->home, err);
     if (rc != 0) {
         free(one);
+        note_lent(p); /* the device was not needed */
         return rc;
     }
-    log_line("%s is loaded for answers by process %d", dir, (int)one->pid);
+    log_line("%s is loaded for answers on %s by process %d", dir, p->machine->devices[device].id,
+             (int)one->pid);
     p->models[at] = *m = one;
-    note_alive(p, 1);
+    note_lent(p);
     return 0;
 }
 
@@ -174,16 +271,9 @@ static void release(struct talk *t)
 static void find_place(struct playground *p, struct talk *t)
 {
     struct err err = {0};
-    int64_t since = 0;
     struct model_process *m = find_model(p, t->dir);
-    int rc = 0;
+    const int rc = m == NULL ? start_model(p, t->dir, &m, &err) : 0;
 
-    if (is_wanted(p, &since)) {
-        rc = FAIL(&err, ERR_BUSY,
-                  "a job needs the machine; models answer again when no job waits or runs");
-    } else if (m == NULL) {
-        rc = start_model(p, t->dir, &m, &err);
-    }
     if (rc != 0) {
         talk_fail(t, &err);
     } else if (m != NULL) {
@@ -286,7 +376,7 @@ static void bury(struct playground *p, struct model_process *m, const struct err
 static void look_at_models(struct playground *p, int64_t now)
 {
     int64_t since = 0;
-    const bool wanted = is_wanted(p, &since);
+    const uint64_t wanted = wanted_devices(p, &since);
     const bool grace_over = now - since >= p->settings->serve_grace_s * 1000;
 
     for (int i = 0; i < MODELS_MAX; i++) {
@@ -299,8 +389,9 @@ static void look_at_models(struct playground *p, int64_t now)
             bury(p, m, &why);
             p->models[i] = NULL;
             free(m);
-            note_alive(p, -1);
-        } else if (m->stage == MODEL_LEAVING || (wanted && (m->talks == 0 || grace_over))) {
+            note_lent(p);
+        } else if (m->stage == MODEL_LEAVING ||
+                   ((wanted >> m->device & 1U) != 0 && (m->talks == 0 || grace_over))) {
             model_leave(m, now);
         }
     }
@@ -374,6 +465,7 @@ int playground_open(struct playground **out, const struct app *app, struct err *
         return FAIL(err, ERR_NO_MEMORY, "no memory for models");
     }
     p->settings = app->settings;
+    p->machine = inventory_machine(app->inventory);
     (void)snprintf(p->home, sizeof p->home, "%s/serve", app->settings->data);
     /* what an earlier honed left */
     int rc = io_remove_tree(p->home, err);
@@ -401,27 +493,36 @@ int playground_ask(struct playground *p, struct talk **out, struct openai_ask *a
     return talk_begin(out, &p->talks, ask, dir, p->settings->serve_requests, err);
 }
 
-bool playground_make_room(struct playground *p, bool wanted)
+uint64_t playground_hold(struct playground *p)
+{
+    pthread_mutex_lock(&p->talks.lock);
+    p->is_held = true;
+    const uint64_t lent = p->lent;
+    pthread_mutex_unlock(&p->talks.lock);
+    return lent;
+}
+
+void playground_lend(struct playground *p, const struct offer *offer)
 {
     struct timespec until;
+    int rc = 0;
 
     pthread_mutex_lock(&p->talks.lock);
-    if (wanted && !p->wanted) {
-        p->wanted_ms = now_ms();
-        kick(p);
+    p->is_held = false;
+    if (offer != NULL) {
+        p->wanted_ms = p->offer.wanted == 0 ? now_ms() : p->wanted_ms;
+        p->offer = *offer;
+        p->is_offered = true;
     }
-    p->wanted = wanted;
+    kick(p);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += ROOM_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
-    int rc = 0;
-    while (wanted && p->alive > 0 && rc == 0) {
+    while ((p->offer.wanted & p->lent) != 0 && rc == 0) {
         rc = pthread_cond_timedwait(&p->left, &p->talks.lock, &until);
     }
-    const bool empty = p->alive == 0;
     pthread_mutex_unlock(&p->talks.lock);
-    return empty;
 }
 
 void playground_shut(struct playground *p)

@@ -1,13 +1,15 @@
-/* playground.h - models that answer while no job needs the machine.
+/* playground.h - models that answer on devices that no job needs.
  *
  * One thread: it starts a process for a model that is asked (model_process.h), hands requests to it and
- * answers back (talk.h), tells models that nobody asks to leave when another needs their place, and all of
- * them when a job is to run: those that answer get serve_grace_s to end. Nothing of it survives honed.
+ * answers back (talk.h), tells models that nobody asks to leave when another needs their place, and those
+ * on a device that a job is to have: those that answer get serve_grace_s to end. A device that a model is on
+ * is lent, not leased: the supervisor says which ones may be, and nothing of it survives honed.
  */
 #ifndef SERVER_PLAYGROUND_H
 #define SERVER_PLAYGROUND_H
 
 #include "server/app.h"
+#include "server/machine.h"
 #include "server/talk.h"
 
 struct playground;
@@ -21,9 +23,17 @@ void playground_shut(struct playground *p);
 /* End the models and the thread. NULL is allowed. */
 void playground_close(struct playground *p);
 
-/* `wanted`: a job needs the machine, now or next. True when no model is loaded; when there is one, it is
- * waited for a moment. */
-bool playground_make_room(struct playground *p, bool wanted);
+/* Devices that models are on. None is taken, until playground_lend is called. */
+uint64_t playground_hold(struct playground *p);
+
+/* Devices that models may be loaded on, and those of which they have to leave for a job. */
+struct offer {
+    uint64_t spare, wanted;
+    uint64_t room[MACHINE_DEVICES]; /* bytes, where no model is loaded */
+};
+
+/* End playground_hold. `offer` NULL: as before. Waits a moment for models to leave wanted devices. */
+void playground_lend(struct playground *p, const struct offer *offer);
 
 /* Ask the model in a folder; *ask is taken over. Errors: as talk_begin. */
 int playground_ask(struct playground *p, struct talk **out, struct openai_ask *ask, const char *dir,

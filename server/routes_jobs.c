@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/actions.h"
+#include "server/board.h"
 #include "server/jobs.h"
 #include "server/list.h"
 #include "server/references.h"
@@ -77,13 +78,13 @@ int handle_jobs_list(const struct request *rq, struct reply *rp, struct err *err
         .scope = may_do(rq->who, DEED_SEE_JOB, 0, true) ? 0 : rq->who->user_id,
         .second = is_mine ? rq->who->name : owner,
     };
-    const json_t *data = NULL;
-    json_t *job = NULL;
+    json_t *data = NULL, *job = NULL;
     size_t i = 0;
 
     TRY(read_states(rq, states, &l.filter, err));
     TRY(list_reply(rq, rp, &l, err));
     data = json_object_get(rp->body, "data");
+    board_tell_all(rq->app->board, rq->app->store, data);
     json_array_foreach(data, i, job)
     {
         job_show(job, rq->who);
@@ -115,6 +116,7 @@ int handle_job_get(const struct request *rq, struct reply *rp, struct err *err)
 
     TRY(store_read(rq->app->store, read_job, &o, err));
     rp->body = o.job;
+    board_tell(rq->app->board, o.ref.seq, rp->body);
     job_show(rp->body, rq->who);
     return 0;
 }

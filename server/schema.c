@@ -151,5 +151,13 @@ static const char shared[] =
     " token TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, object TEXT NOT NULL,"
     " result TEXT NOT NULL, hash BLOB NOT NULL) STRICT;";
 
-const char *const schema_steps[] = {first, judged, shared};
+/* back: why a job is queued again, in words. */
+static const char queued[] =
+    "ALTER TABLE jobs ADD COLUMN back TEXT;"
+    /* All that a scheduling pass reads of a waiting job, so that it reads no rows. */
+    "CREATE INDEX jobs_desk ON jobs(seq, user_id, array_seq, class, devices, device_bytes,"
+    " ticket_at, line, time_limit_s, ran_s, begin_at, retry_at, preemptible, attempt)"
+    " WHERE state='queued';";
+
+const char *const schema_steps[] = {first, judged, shared, queued};
 const int schema_version = sizeof schema_steps / sizeof schema_steps[0];

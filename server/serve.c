@@ -5,7 +5,8 @@
  *    threads          libmicrohttpd's; move bytes (http.c)
  *    workers          run handlers (workers.c)
  *    store            the only writer of the database (store.c)
- *    supervisor       starts and watches runs (supervise.c)
+ *    inventory        reads the machine (inventory.c)
+ *    supervisor       decides what runs, and watches it (supervise.c)
  *    playground       starts models and asks them (playground.c)
  *    pulse            wakes event streams (stream.c)
  *    deadlines        ends slow connections (line.c)
@@ -25,11 +26,13 @@
 
 #include "server/account.h"
 #include "server/app.h"
+#include "server/board.h"
 #include "server/caretaker.h"
 #include "server/draft.h"
 #include "server/guard.h"
 #include "server/home.h"
 #include "server/http.h"
+#include "server/inventory.h"
 #include "server/log.h"
 #include "server/pages.h"
 #include "server/playground.h"
@@ -111,6 +114,8 @@ static int open_parts(struct server *v, struct settings *s, struct err *err)
     TRY(workers_open(&v->workers, (int)s->workers, err));
     TRY(streams_open(&app->streams, app->store, v->workers, (int)s->max_streams, err));
     store_listen(app->store, streams_publish, app->streams);
+    TRY(inventory_open(&app->inventory, app, err));
+    TRY(board_open(&app->board, inventory_machine(app->inventory), err));
     TRY(playground_open(&app->playground, app, err));
     TRY(http_open(&v->http, app, v->workers, err)); /* before runs: a taken port starts nothing */
     TRY(supervisor_open(&app->supervisor, app, err));
@@ -155,6 +160,8 @@ static void close_parts(struct server *v)
     }
     tools_close(app->tools);
     streams_close(app->streams);
+    board_close(app->board);
+    inventory_close(app->inventory);
     uploads_close(app->uploads);
     caretaker_close(app->caretaker);
     rate_close(app->rate);

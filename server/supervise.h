@@ -1,14 +1,13 @@
-/* supervise.h - runs jobs: one at a time, in the order of their submission.
+/* supervise.h - the thread that decides what runs, and watches it.
  *
- * One thread: it starts launchers (`hone-train run JOBDIR`, each in a session of its own, so that they
- * outlive honed), reads their events into the store, passes on what users ask, and records how attempts
- * end. What it has to do is told by the store and the job folders alone, so a honed that is started
- * again simply goes on.
+ * It makes scheduling passes (desk.h), starts launchers (`hone-train run JOBDIR`, each in a session of its
+ * own, so that they outlive honed), reads their events into the store, passes on what users ask, and
+ * records how attempts end (watch.h). What it has to do is told by the store and the job folders alone, so
+ * a honed that is started again simply goes on.
  *
- *    queued -> row `starting`, attempt N+1 -> plan.json -> launcher -> `ready` -> row `running`
- *    asked to stop: row `stopping` with the intent, then the signal; after the grace period SIGKILL
- *    lock free: the last events are read, then exit.json decides; without it the run is lost and, a few
- *    times, queued again
+ * A look, at least once a second and whenever something is heard:
+ *    the machine as it is -> every run is looked at -> a pass, if something changed or a while has gone by:
+ *    rows are committed, then what started is launched and what was told to leave is signalled -> board
  */
 #ifndef SERVER_SUPERVISE_H
 #define SERVER_SUPERVISE_H
@@ -23,7 +22,7 @@ int supervisor_open(struct supervisor **out, const struct app *app, struct err *
 /* Stop the thread; launchers go on. NULL is allowed. */
 void supervisor_close(struct supervisor *s);
 
-/* A job was submitted or asked for something: look now. Any thread. */
+/* A job was submitted or asked for something, or the queue is another one: look now. Any thread. */
 void supervisor_kick(struct supervisor *s);
 
 /* DATA/jobs/ID. */

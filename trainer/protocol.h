@@ -163,6 +163,10 @@ int job_pid_attempt(const char *dir);
  * another process's by now. */
 pid_t job_pid_launcher(const char *dir);
 
+/* Milliseconds since the process that the pid file names was started, by a clock that nobody sets; -1 when
+ * there is no such file of this start of the machine. */
+int64_t job_pid_age_ms(const char *dir);
+
 /* Send a signal to the launcher that the pid file names: SIGTERM save and leave, SIGUSR1 save
  * and go on, SIGINT leave, SIGKILL; 0 only asks whether it is there. A process that merely has
  * its number now is left alone.

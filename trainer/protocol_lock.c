@@ -132,6 +132,22 @@ pid_t job_pid_launcher(const char *dir)
                                                                              : 0;
 }
 
+int64_t job_pid_age_ms(const char *dir)
+{
+    const long ticks = sysconf(_SC_CLK_TCK);
+    struct holder holder;
+    struct timespec t;
+    struct err ignored;
+
+    if (read_pid_file(&holder, dir, &ignored) != 0 || !holder.is_this_boot || ticks <= 0) {
+        return -1;
+    }
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    const int64_t age =
+        (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000 - holder.start_time * 1000 / ticks;
+    return age > 0 ? age : 0;
+}
+
 int job_signal(const char *dir, int signal, struct err *err)
 {
     struct holder holder;

@@ -17,7 +17,7 @@ let honed = null;
 let file = null;
 
 before(async () => {
-  honed = await startHoned();
+  honed = await startHoned({ args: ['--max-tries', '3'] });
   file = (await honed.upload('a.txt', 'text\n'.repeat(100))).id;
 });
 after(() => honed?.stop());

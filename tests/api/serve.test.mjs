@@ -443,7 +443,7 @@ test('models leave when a job needs the machine', async () => {
   await refused(client.completions.create({ ...base, model: `${job.id}:999999999` }), 404, 'model');
   const { token } = await honed.call('POST', '/v1/users', { name: 'mallory', role: 'member' });
   const mallory = new OpenAI({ apiKey: token, baseURL: `${honed.url}/v1`, maxRetries: 0 });
-  await refused(mallory.completions.create({ ...base, model: job.id }), 404, 'model');
+  await refused(mallory.completions.create({ ...base, model: job.id }), 403, 'model');
   const listed = [];
   for await (const model of client.models.list()) {
     listed.push(model.id);

@@ -20,7 +20,7 @@ function program(name) {
   return path;
 }
 
-// Options: args (further arguments of honed), trainer (a path), parent (of the folder). The result:
+// Options: args (further arguments of honed; what failed with the machine is tried again at once unless they say otherwise), trainer (a path), parent (of the folder). The result:
 //   url, token (of the admin), folder (the data folder), output() (what honed printed)
 //   call(method, path, body, headers)   JSON; throws an Error with status and body when refused
 //   upload(name, text, token)           the file object; of the admin without a token
@@ -54,6 +54,7 @@ export async function startHoned({
         join(ROOT, 'web'),
         '--rate',
         '100000', // a test asks more often than people do
+        ...(args.includes('--retry-s') ? [] : ['--retry-s', '0']),
         ...args,
       ],
       {

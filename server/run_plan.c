@@ -1,0 +1,106 @@
+/* run_plan.c - what an attempt is given. */
+#include "server/run_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/desk.h"
+#include "server/references.h"
+
+struct making {
+    const struct app *app;
+    const char *dir;
+    const struct job_ref *job;
+    uint64_t devices;
+    const struct reading *reading;
+    bool fits;
+};
+
+/* Have the devices what the job was planned with, now? */
+static int look_at_devices(struct making *k, sqlite3 *db, int64_t bytes, struct err *err)
+{
+    const struct machine *m = inventory_machine(k->app->inventory);
+    struct view *view = malloc(sizeof *view);
+    uint64_t held = 0;
+
+    if (view == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a plan");
+    }
+    int rc = desk_held(db, m, &held, err);
+    rc = rc != 0 ? rc
+                 : inventory_view(k->app->inventory, k->reading, db, held & ~k->devices, view, err);
+    k->fits = rc == 0 && (view->good & k->devices) == k->devices;
+    for (int d = 0; d < m->device_count && k->fits; d++) {
+        k->fits = (k->devices >> d & 1U) == 0 || view->room[d] >= (uint64_t)bytes;
+    }
+    free(view);
+    return rc;
+}
+
+/* The cores of all devices together, each once. */
+static void give_cores(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
+{
+    struct cores all = {0};
+
+    for (int d = 0; d < m->device_count; d++) {
+        for (int i = 0; i < DEVICE_CORES / 64 && (devices >> d & 1U) != 0; i++) {
+            all.word[i] |= m->devices[d].cores.word[i];
+        }
+    }
+    for (int c = 0; c < DEVICE_CORES && plan->core_count < JOB_CORES_MAX; c++) {
+        if ((all.word[c / 64] >> c % 64 & 1U) != 0) {
+            plan->cores[plan->core_count++] = c;
+        }
+    }
+}
+
+static int fill(struct making *k, sqlite3 *db, sqlite3_stmt *row, struct attempt_plan *plan,
+                struct err *err)
+{
+    const int64_t bytes = sqlite3_column_int64(row, 2);
+    json_t *references = json_loads(db_text(row, 0), 0, NULL);
+    json_t *resolved = json_loads(db_text(row, 1), 0, NULL);
+
+    plan->attempt = k->job->attempt;
+    plan->threads = (int)json_integer_value(json_object_get(resolved, "threads"));
+    plan->memory_bytes = bytes * __builtin_popcountll(k->devices);
+    give_cores(plan, inventory_machine(k->app->inventory), k->devices);
+    (void)snprintf(plan->cache, sizeof plan->cache, "%s/cache", k->app->settings->data);
+    int rc = references_plan(references, plan, err);
+    rc = rc != 0 ? rc : look_at_devices(k, db, bytes, err);
+    json_decref(references);
+    json_decref(resolved);
+    return rc;
+}
+
+static int make_plan(sqlite3 *db, void *argument, struct err *err)
+{
+    struct making *k = argument;
+    struct attempt_plan *plan = calloc(1, sizeof *plan);
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+
+    if (plan == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a plan");
+    }
+    int rc = db_query(&q, db, err, "SELECT inputs, resolved, device_bytes FROM jobs WHERE seq=?",
+                      "i", k->job->seq);
+    rc = rc != 0 ? rc : db_next(q, &row, err);
+    rc = rc != 0 ? rc : fill(k, db, q, plan, err);
+    if (rc == 0 && k->fits) {
+        rc = attempt_plan_write(k->dir, plan, err);
+    }
+    sqlite3_finalize(q);
+    free(plan);
+    return rc;
+}
+
+int run_plan_write(const struct app *app, const char *dir, const struct job_ref *job,
+                   uint64_t devices, const struct reading *reading, bool *fits, struct err *err)
+{
+    struct making k = {.app = app, .dir = dir, .job = job, .devices = devices, .reading = reading};
+
+    const int rc = store_read(app->store, make_plan, &k, err);
+    *fits = k.fits;
+    return rc;
+}
