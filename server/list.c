@@ -53,6 +53,25 @@ static int read_rows(sqlite3 *db, sqlite3_stmt *q, struct paging *p, struct err 
     return 0;
 }
 
+/* The place behind which the page begins. */
+static int find_after(sqlite3 *db, const struct paging *p, int64_t *after, struct err *err)
+{
+    char *sql = sqlite3_mprintf("SELECT (%s), ?2", p->l->number);
+    int64_t n = -1;
+
+    if (sql == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a list");
+    }
+    const int rc = db_integer(&n, -1, db, err, sql, "si", p->after, p->l->scope);
+    sqlite3_free(sql);
+    TRY(rc);
+    if (n < 0) {
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, "after", "after names nothing in this list");
+    }
+    *after = n;
+    return 0;
+}
+
 static int read_page(sqlite3 *db, void *argument, struct err *err)
 {
     struct paging *p = argument;
@@ -61,12 +80,7 @@ static int read_page(sqlite3 *db, void *argument, struct err *err)
     int64_t after = p->descending ? INT64_MAX : INT64_MIN;
 
     if (p->after != NULL) {
-        int64_t missing = -1;
-        TRY(db_integer(&missing, -1, db, err, l->number, "s", p->after));
-        if (missing < 0) {
-            return FAIL_PARAM(err, ERR_BAD_REQUEST, "after", "after names nothing in this list");
-        }
-        after = missing;
+        TRY(find_after(db, p, &after, err));
     }
     char *sql = sqlite3_mprintf("SELECT %s FROM %s AND %s%s?3 AND ?5 IS ?5 ORDER BY %s %s LIMIT ?4",
                                 l->columns, l->from, l->order, p->descending ? "<" : ">", l->order,

@@ -14,7 +14,7 @@ struct listing {
     const char *columns; /* "f.id, f.bytes" */
     const char *from;    /* tables and conditions; ?1 is `scope`, ?2 `filter`, ?5 `second` */
     const char *order;   /* the integer column that orders the rows                       */
-    const char *number;  /* a query from an id (?) to its value of that column            */
+    const char *number;  /* a query from an id (?1) to its value of that column; ?2 is `scope` */
     list_object *make;   /* NULL: db_row_json                                             */
     bool newest_first;   /* unless ?order says otherwise                                  */
     int64_t limit, most; /* of rows on a page: without ?limit, with the largest one       */

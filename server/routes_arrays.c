@@ -34,14 +34,17 @@ static int array_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *e
     return array_object(db, sqlite3_column_int64(row, 0), false, out, err);
 }
 
+/* Of the array a: a private job in it hides it whole. */
+#define IS_PRIVATE "EXISTS(SELECT 1 FROM jobs j WHERE j.array_seq=a.seq AND j.private=1)"
+
 int handle_arrays_list(const struct request *rq, struct reply *rp, struct err *err)
 {
     const struct listing l = {
         .columns = "seq",
-        .from = "arrays a WHERE (?1=0 OR user_id=?1 OR NOT EXISTS(SELECT 1 FROM jobs j"
-                " WHERE j.array_seq=a.seq AND j.private=1)) AND ?2 IS NULL",
+        .from = "arrays a WHERE (?1=0 OR user_id=?1 OR NOT " IS_PRIVATE ") AND ?2 IS NULL",
         .order = "seq",
-        .number = "SELECT seq FROM arrays WHERE id=?",
+        .number =
+            "SELECT seq FROM arrays a WHERE id=?1 AND (?2=0 OR user_id=?2 OR NOT " IS_PRIVATE ")",
         .make = array_row,
         .newest_first = true,
         .limit = 20,

@@ -107,7 +107,7 @@ int handle_files_list(const struct request *rq, struct reply *rp, struct err *er
         .columns = FILE_COLUMNS,
         .from = "files WHERE user_id=?1 AND (?2 IS NULL OR purpose=?2)",
         .order = "seq",
-        .number = "SELECT seq FROM files WHERE id=?",
+        .number = "SELECT seq FROM files WHERE id=?1 AND user_id=?2",
         .newest_first = true,
         .limit = 10000, /* as OpenAI's */
         .most = 10000,

@@ -128,7 +128,7 @@ int handle_tokens_list(const struct request *rq, struct reply *rp, struct err *e
                 " WHERE user_id=?1) WHERE ?2 IS NULL",
         .order = "place",
         .number = "SELECT COUNT(*) FROM tokens t JOIN tokens o ON o.user_id=t.user_id AND"
-                  " (o.created_at, o.id)<=(t.created_at, t.id) WHERE t.id=?",
+                  " (o.created_at, o.id)<=(t.created_at, t.id) WHERE t.id=?1 AND t.user_id=?2",
         .limit = 100,
         .most = 1000,
         .scope = rq->who->user_id,

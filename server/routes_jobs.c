@@ -70,7 +70,7 @@ int handle_jobs_list(const struct request *rq, struct reply *rp, struct err *err
                 " AND (?5 IS NULL OR user_id=(SELECT id FROM users WHERE name=?5))"
                 " AND (?2 IS NULL OR instr(?2, ','||state||','))",
         .order = "seq",
-        .number = "SELECT seq FROM jobs WHERE id=?",
+        .number = "SELECT seq FROM jobs WHERE id=?1 AND (?2=0 OR private=0 OR user_id=?2)",
         .make = job_row,
         .newest_first = true,
         .limit = 20,

@@ -1,15 +1,12 @@
 /* users.c - what a user is, may hold, and uses now. */
 #include "server/users.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "server/queue.h"
 #include "trainer/base/json.h"
 
 enum { AS_IT_IS = -1, TAKEN_BACK = -2, WEIGHT_MOST = 1000, LIMITS = 3 };
-
-/* Half of what was used is forgotten after this time. */
-static const double half_life_s = 7 * 24 * 3600;
 
 static const struct {
     const char *name;
@@ -58,8 +55,8 @@ static int read_use(sqlite3 *db, int64_t user_id, int64_t now, json_t **out, str
         "i", user_id));
     int rc = db_next(q, &row, err);
     if (rc == 0) {
-        const double age = (double)(now - sqlite3_column_int64(q, 4));
-        const double used = sqlite3_column_double(q, 3) * exp2(-(age > 0 ? age : 0) / half_life_s);
+        const double used =
+            queue_decay(sqlite3_column_double(q, 3), sqlite3_column_int64(q, 4), now);
         *out = json_pack("{s:I, s:I, s:I, s:I}", "running", (json_int_t)sqlite3_column_int64(q, 0),
                          "waiting", (json_int_t)sqlite3_column_int64(q, 1), "devices_held",
                          (json_int_t)sqlite3_column_int64(q, 2), "usage_s", (json_int_t)used);

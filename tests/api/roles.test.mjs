@@ -233,6 +233,7 @@ test('lists show visible jobs to all, private ones to their owner and admins', a
     assert.equal((await ids(who, '&owner=owner')).includes(doneSecret.id), mayAll, who);
     assert.deepEqual(await ids(who, '&owner=viewer'), [], who);
     assert.equal((await ids(who, '&mine=1')).includes(done.id), who === 'owner', who);
+    assert.equal((await ask(who, 'GET', `/v1/jobs?after=${secret.id}`)).status, mayAll ? 200 : 400, who);
     const arrays = (await call(who, 'GET', '/v1/arrays')).data.map(({ id }) => id);
     assert.deepEqual([arrays.includes(sharedArray.id), arrays.includes(secretArray.id)], [true, mayAll], who);
   }
