@@ -129,7 +129,8 @@ static int tell_run(struct tx *tx, struct desk_round *r, const struct queue_job 
     if (job->intent[0] != '\0' || (job->state != JOB_STARTING && job->state != JOB_RUNNING)) {
         return 0; /* it is leaving already */
     }
-    (void)snprintf(reason, sizeof reason, "saves and makes room for %s", better.id);
+    (void)snprintf(reason, sizeof reason, "saves and makes room for %s",
+                   better.is_private ? "a private job" : better.id);
     TRY(db_run(tx->db, err, "UPDATE jobs SET intent='preempt', intent_at=? WHERE seq=?", "ii", now,
                job->seq));
     TRY(db_run(tx->db, err, "INSERT INTO preemptions(job_seq, at, for_seq) VALUES(?,?,?)", "iii",

@@ -179,7 +179,8 @@ static int name_better(struct tx *tx, const struct job_ref *job, char *out, size
 
     (void)snprintf(out, size, "made room for a job of a better class");
     TRY(db_query(&q, tx->db, err,
-                 "SELECT j.id FROM preemptions p JOIN jobs j ON j.seq=p.for_seq WHERE p.job_seq=?"
+                 "SELECT CASE WHEN j.private THEN 'a private job' ELSE j.id END FROM preemptions p "
+                 "JOIN jobs j ON j.seq=p.for_seq WHERE p.job_seq=?"
                  " ORDER BY p.at DESC LIMIT 1",
                  "i", job->seq));
     const int rc = db_next(q, &row, err);

@@ -239,6 +239,35 @@ test('lists show visible jobs to all, private ones to their owner and admins', a
   }
 });
 
+test('the queue shows of private jobs only that they are there', async () => {
+  const waiting = await submit('owner', 'ms=1 secret', { max_steps: 1, visibility: 'private', begin_at: 4000000000 });
+  const running = await submit('owner', 'ms=20', { max_steps: 100000, visibility: 'private' });
+  await until(honed, running.id, inState('running'));
+  const find = async (who) => {
+    const queue = await call(who, 'GET', '/v1/queue');
+    const text = JSON.stringify(queue);
+    return { queue, knows: [waiting.id, running.id, 'ms=1 secret'].map((word) => text.includes(word)) };
+  };
+  for (const who of ['owner', 'admin']) {
+    assert.deepEqual((await find(who)).knows, [true, true, true], who);
+  }
+  for (const who of ['viewer', 'other']) {
+    const { queue, knows } = await find(who);
+    assert.deepEqual(knows, [false, false, false], who);
+    for (const list of [queue.waiting, queue.running]) {
+      assert.ok(list.some(({ job, name, owner }) => job === null && name === null && owner === null), who);
+    }
+  }
+  if (routes.some(({ path }) => path === '/v1/machine')) {
+    const [seen, whole] = await Promise.all(['viewer', 'owner'].map((who) => call(who, 'GET', '/v1/machine')));
+    assert.ok(!JSON.stringify(seen).includes(running.id));
+    assert.ok(JSON.stringify(whole).includes(running.id));
+  }
+  for (const { id } of [waiting, running]) {
+    await call('owner', 'POST', `/v1/jobs/${id}/cancel`, { save: false });
+  }
+});
+
 test('a private job is not heard of in streams; another is, from the moment on at which it is shown', async () => {
   const over = (id) => (events) => events.some(({ event, data }) => event === 'job' && data.id === id && data.state === 'succeeded');
   const job = await submit('owner', 'ms=1', { max_steps: 5, visibility: 'private', priority: 'normal' });
