@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/change.h"
 #include "server/order.h"
 #include "server/submit.h"
 #include "server/supervise.h"
@@ -11,179 +12,20 @@
 #include "trainer/base/json.h"
 
 /* A change of a job on its way through the store. */
-struct change {
+struct change_order {
     const struct request *rq;
-    const struct spec *values; /* what the fields of the body mean */
-    struct job_ref ref;
-    json_t *resolved; /* owned */
-    json_t *job;      /* out: a new reference */
+    struct job_change change;
+    json_t *job; /* out: a new reference */
 };
-
-/* The columns that a change may touch. */
-struct columns {
-    char name[DRAFT_NAME], class[DRAFT_CLASS];
-    int64_t time_limit_s, begin_at, ran_s;
-    bool preemptible, is_private;
-};
-
-static bool has(const struct change *c, const char *field)
-{
-    return json_object_get(c->rq->body, field) != NULL;
-}
-
-static const char *resolved_text(const struct change *c, const char *field)
-{
-    const char *text = json_string_value(json_object_get(c->resolved, field));
-
-    return text != NULL ? text : "";
-}
-
-static int load_columns(struct change *c, sqlite3 *db, struct columns *out, struct err *err)
-{
-    sqlite3_stmt *q = NULL;
-    bool row = false;
-
-    TRY(db_query(&q, db, err,
-                 "SELECT name, class, time_limit_s, begin_at, preemptible, private, resolved,"
-                 " ran_s+ifnull((SELECT max(?-a.started_at,0) FROM attempts a WHERE"
-                 "  a.job_seq=j.seq AND a.n=j.attempt AND a.ended_at IS NULL),0)"
-                 " FROM jobs j WHERE seq=?",
-                 "ii", (int64_t)time(NULL), c->ref.seq));
-    int rc = db_next(q, &row, err);
-    if (rc == 0 && row) {
-        (void)snprintf(out->name, sizeof out->name, "%s", db_text(q, 0));
-        (void)snprintf(out->class, sizeof out->class, "%s", db_text(q, 1));
-        out->time_limit_s = sqlite3_column_int64(q, 2);
-        out->begin_at = sqlite3_column_int64(q, 3);
-        out->preemptible = sqlite3_column_int(q, 4) != 0;
-        out->is_private = sqlite3_column_int(q, 5) != 0;
-        c->resolved = json_loads(db_text(q, 6), 0, NULL);
-        out->ran_s = sqlite3_column_int64(q, 7);
-    }
-    if (rc == 0 && !json_is_object(c->resolved)) {
-        rc = FAIL(err, ERR_NO_MEMORY, "no memory for a job");
-    }
-    sqlite3_finalize(q);
-    return rc;
-}
-
-/* The states in which a field still means something. */
-static int check_states(const struct change *c, struct err *err)
-{
-    const enum job_state s = c->ref.state;
-    const struct {
-        const char *field;
-        bool may;
-    } rules[] = {
-        {"priority", !job_state_is_final(s)},
-        {"preemptible", !job_state_is_final(s)},
-        {"time_limit_s", s != JOB_SUCCEEDED},
-        {"begin_at", s == JOB_QUEUED || s == JOB_PAUSED},
-    };
-
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        if (has(c, rules[i].field) && !rules[i].may) {
-            return FAIL_PARAM(err, ERR_BAD_STATE, rules[i].field,
-                              "%s of a job that is %s can't be changed", rules[i].field,
-                              job_state_word(s));
-        }
-    }
-    return 0;
-}
-
-static int change_time_limit(const struct change *c, struct columns *to, struct err *err)
-{
-    TRY(draft_time_limit(c->rq->app->settings, c->values->time_limit_s, &to->time_limit_s, err));
-    if (!job_state_is_final(c->ref.state) && to->time_limit_s <= to->ran_s) {
-        return FAIL_PARAM(err, ERR_BAD_SPEC, "time_limit_s",
-                          "time_limit_s is %lld, and the job has run for %lld seconds",
-                          (long long)to->time_limit_s, (long long)to->ran_s);
-    }
-    return 0;
-}
-
-/* The fields of the body, over what stands in the row. `words`: the values as spec_json writes them. */
-static int apply(struct change *c, const json_t *words, struct columns *to, struct err *err)
-{
-    const struct spec *v = c->values;
-
-    if (has(c, "name")) {
-        (void)snprintf(to->name, sizeof to->name, "%s", v->name);
-    }
-    if (has(c, "visibility")) {
-        to->is_private = v->visibility == VISIBLE_PRIVATE;
-    }
-    if (has(c, "begin_at")) {
-        to->begin_at = v->begin_at;
-    }
-    if (has(c, "time_limit_s")) {
-        TRY(change_time_limit(c, to, err));
-    }
-    if (has(c, "priority")) {
-        (void)snprintf(to->class, sizeof to->class, "%s",
-                       json_string_value(json_object_get(words, "priority")));
-    }
-    const char *preemptible = has(c, "preemptible")
-                                  ? json_string_value(json_object_get(words, "preemptible"))
-                                  : resolved_text(c, "preemptible");
-    to->preemptible = strcmp(preemptible, "yes") == 0 ||
-                      (strcmp(preemptible, "no") != 0 &&
-                       (strcmp(to->class, "low") == 0 || strcmp(to->class, "idle") == 0));
-    return 0;
-}
-
-/* What the job object shows as resolved follows. */
-static int resolve(struct change *c, const json_t *words, const struct columns *to, char **out,
-                   struct err *err)
-{
-    const char *field;
-    json_t *ignored;
-
-    json_object_foreach(c->rq->body, field, ignored)
-    {
-        (void)json_object_set(c->resolved, field, json_object_get(words, field));
-    }
-    if (has(c, "time_limit_s")) {
-        (void)json_object_set_new(c->resolved, "time_limit_s", json_integer(to->time_limit_s));
-    }
-    *out = json_dumps(c->resolved, JSON_COMPACT);
-    return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
-}
-
-static int write_columns(struct change *c, struct tx *tx, const json_t *words, struct err *err)
-{
-    struct columns to = {0};
-    char *resolved = NULL;
-
-    TRY(load_columns(c, tx->db, &to, err));
-    TRY(apply(c, words, &to, err));
-    TRY(resolve(c, words, &to, &resolved, err));
-    const int rc = db_run(tx->db, err,
-                          "UPDATE jobs SET name=?1, class=?2, warned=warned AND time_limit_s>=?3,"
-                          " time_limit_s=?3, begin_at=?4, preemptible=?5, private=?6, resolved=?7"
-                          " WHERE seq=?8",
-                          "ssiiiisi", to.name, to.class, to.time_limit_s, to.begin_at,
-                          (int64_t)to.preemptible, (int64_t)to.is_private, resolved, c->ref.seq);
-    free(resolved);
-    c->ref.is_private = to.is_private;
-    return rc;
-}
 
 static int do_change(struct tx *tx, void *argument, struct err *err)
 {
-    struct change *c = argument;
-    json_t *words = spec_json(c->values);
+    struct change_order *o = argument;
+    struct job_ref ref;
 
-    int rc = words == NULL
-                 ? FAIL(err, ERR_NO_MEMORY, "no memory for a job")
-                 : job_find(tx->db, c->rq->param[0], c->rq->who, DEED_CHANGE_JOB, &c->ref, err);
-    rc = rc != 0 ? rc : check_states(c, err);
-    rc = rc != 0 ? rc : write_columns(c, tx, words, err);
-    rc = rc != 0 ? rc : job_announce(tx, &c->ref, err);
-    rc = rc != 0 ? rc : job_object(tx->db, c->ref.seq, &c->job, err);
-    json_decref(words);
-    json_decref(c->resolved);
-    return rc;
+    TRY(job_find(tx->db, o->rq->param[0], o->rq->who, DEED_CHANGE_JOB, &ref, err));
+    TRY(job_change(tx, &ref, &o->change, err));
+    return job_object(tx->db, ref.seq, &o->job, err);
 }
 
 /* The rows of spec.def judge the values: they are read as fields of the smallest request that there is. */
@@ -217,17 +59,21 @@ static int read_values(const struct request *rq, struct spec *out, struct err *e
 int handle_job_change(const struct request *rq, struct reply *rp, struct err *err)
 {
     struct spec *values = calloc(1, sizeof *values);
-    struct change c = {.rq = rq, .values = values};
+    struct change_order o = {.rq = rq,
+                             .change = {.fields = rq->body,
+                                        .values = values,
+                                        .settings = rq->app->settings,
+                                        .now = time(NULL)}};
 
     if (values == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for a job");
     }
     int rc = read_values(rq, values, err);
-    rc = rc != 0 ? rc : store_write(rq->app->store, do_change, &c, err);
+    rc = rc != 0 ? rc : store_write(rq->app->store, do_change, &o, err);
     free(values); /* it has no objects */
     TRY(rc);
     supervisor_kick(rq->app->supervisor);
-    rp->body = c.job;
+    rp->body = o.job;
     return 0;
 }
 
