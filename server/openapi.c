@@ -19,6 +19,7 @@ static const struct {
     {"audit_list", {"after", "limit", "order", "user", "action"}},
     {"users_list", {"after", "limit", "order"}},
     {"arrays_list", {"after", "limit", "order"}},
+    {"reservations_list", {"after", "limit", "order"}},
     {"job_events", {"after", "limit", "order", "type"}},
     {"job_metrics", {"points", "from", "to"}},
     {"checkpoints_list", {"after", "limit", "order"}},

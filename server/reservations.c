@@ -4,28 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/desk_load.h"
 #include "server/text.h"
 #include "trainer/base/json.h"
 
 /* A client's clock may be a little behind ours. */
 enum { BEHIND_SECONDS = 60, DEVICES_TEXT = MACHINE_DEVICES * DEVICE_ID };
-
-/* Devices of a row: ids with commas; those that the machine has no more are skipped. */
-static uint64_t mask_of(const struct machine *m, const char *ids)
-{
-    char id[DEVICE_ID];
-    uint64_t mask = 0;
-
-    while (*ids != '\0') {
-        const size_t n = strcspn(ids, ",");
-        (void)snprintf(id, sizeof id, "%.*s", n < sizeof id ? (int)n : 0, ids);
-        const int d = machine_device(m, id);
-        mask |= d >= 0 ? UINT64_C(1) << d : 0;
-        ids += n;
-        ids += *ids == ',';
-    }
-    return mask;
-}
 
 static int take_device(uint64_t *mask, const struct machine *m, const json_t *id, struct err *err)
 {
@@ -125,7 +109,7 @@ static int check_free(struct tx *tx, const struct reservation *r, const struct m
                  "ii", r->to_at, r->from_at));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row) {
-        const uint64_t both = mask_of(m, db_text(q, 1)) & r->devices;
+        const uint64_t both = desk_device_mask(m, db_text(q, 1)) & r->devices;
         rc = both != 0 ? FAIL_PARAM(err, ERR_BAD_STATE, "devices",
                                     "%s is reserved in that time already, by %s",
                                     m->devices[__builtin_ctzll(both)].id, db_text(q, 0))
