@@ -270,6 +270,12 @@ enum deed job_event_deed(const char *type)
     return strstr(JOB_CONTENTS, word) != NULL ? DEED_READ_JOB : DEED_SEE_JOB;
 }
 
+/* NULL without memory. */
+static char *one_line(const json_t *job)
+{
+    return json_dumps(job, JSON_COMPACT | JSON_REAL_PRECISION(15));
+}
+
 int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, struct err *err)
 {
     json_t *job = NULL;
@@ -279,7 +285,7 @@ int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, s
     if (who != NULL) {
         job_show(job, who);
     }
-    *out = json_dumps(job, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    *out = one_line(job);
     json_decref(job);
     return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
 }
@@ -316,9 +322,30 @@ int job_event_add(struct tx *tx, const struct job_ref *ref, const char *type, co
     return announce(tx, ref, type, strdup(body), NULL, err);
 }
 
-int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err)
+/* The job as its owner reads it, and as those who may only look; *others is NULL for a private job. */
+static int render_both(sqlite3 *db, const struct job_ref *ref, char **whole, char **others,
+                       struct err *err)
 {
     static const struct identity nobody = {0};
+    json_t *job = NULL;
+
+    TRY(job_object(db, ref->seq, &job, err));
+    *whole = one_line(job);
+    if (!ref->is_private) {
+        job_show(job, &nobody);
+        *others = one_line(job);
+    }
+    json_decref(job);
+    if (*whole == NULL || (*others == NULL && !ref->is_private)) {
+        free(*whole);
+        free(*others);
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a job");
+    }
+    return 0;
+}
+
+int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err)
+{
     char brief[200], *whole = NULL, *others = NULL;
 
     (void)snprintf(brief, sizeof brief,
@@ -326,11 +353,7 @@ int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err)
                    (long long)time(NULL), ref->attempt, job_state_word(ref->state));
     TRY(insert_event(tx, ref, "job", brief, err));
     const int64_t n = sqlite3_last_insert_rowid(tx->db);
-    TRY(job_text(tx->db, ref->seq, NULL, &whole, err));
-    if (!ref->is_private && job_text(tx->db, ref->seq, &nobody, &others, err) != 0) {
-        free(whole);
-        return (int)err->code;
-    }
+    TRY(render_both(tx->db, ref, &whole, &others, err));
     CHECK(n == sqlite3_last_insert_rowid(tx->db), "rendering a job wrote something");
     return announce(tx, ref, "job", whole, others, err);
 }
