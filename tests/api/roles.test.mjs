@@ -328,6 +328,49 @@ test('nobody gives himself more: there is no such address, and fields that are n
   assert.equal(urgent.status, 403);
 });
 
+test('nobody takes more of the queue than is his', async () => {
+  const { token } = await honed.call('POST', '/v1/users', { name: 'greedy', max_queued: 10, max_devices: 1 });
+  tokens.greedy = token;
+  const mine = await newFile('greedy');
+  const later = (more) => request(mine, 'ms=1', { max_steps: 1, begin_at: 4000000000, ...more });
+  const refusal = async (method, path, body) => {
+    const reply = await ask('greedy', method, path, { body });
+    const { error } = await reply.json();
+    assert.ok(reply.status >= 400 && reply.status < 500, `${path} ${JSON.stringify(body)}: ${reply.status}`);
+    assert.ok(error.message.length > 10);
+    return { status: reply.status, message: error.message };
+  };
+  const job = await call('greedy', 'POST', '/v1/jobs', later());
+  const many = Array.from({ length: 1000 }, (_, i) => i + 1);
+  const huge = { seed: many, max_steps: many, warmup_steps: many };
+  assert.equal((await refusal('POST', '/v1/jobs', later({ priority: 'urgent' }))).status, 403);
+  assert.equal((await refusal('PATCH', `/v1/jobs/${job.id}`, { priority: 'urgent' })).status, 403);
+  assert.equal((await refusal('POST', `/v1/jobs/${job.id}/clone`, { changes: { priority: 'urgent' } })).status, 403);
+  assert.equal((await refusal('POST', '/v1/arrays', { request: later({ priority: 'urgent' }), grid: { seed: [1] } })).status, 403);
+  await refusal('POST', '/v1/arrays', { request: later(), grid: huge });
+  await refusal('POST', '/v1/arrays', { request: later(), grid: { seed: many.slice(0, 500) } });
+  await refusal('POST', '/v1/jobs', later({ devices: 2 }));
+  await refusal('POST', '/v1/jobs', later({ time_limit_s: 2 ** 40 }));
+  await refusal('PATCH', `/v1/jobs/${job.id}`, { time_limit_s: 31536000 });
+  await refusal('POST', `/v1/jobs/${job.id}/move`, { before: shared.id });
+  const cycle = await call('greedy', 'POST', '/v1/jobs', later({ depends_on: job.id }));
+  assert.equal((await ask('greedy', 'PATCH', `/v1/jobs/${job.id}`, { body: { depends_on: cycle.id } })).status >= 400, true);
+  const hidden = await refusal('POST', '/v1/jobs', later({ depends_on: doneSecret.id }));
+  const missing = await refusal('POST', '/v1/jobs', later({ depends_on: 'job-aaaaaaaaaaaaaa' }));
+  assert.equal(hidden.status, missing.status);
+  assert.equal(hidden.message.replace(doneSecret.id, 'X'), missing.message.replace('job-aaaaaaaaaaaaaa', 'X'));
+  const statuses = [];
+  for (let i = 0; i < 30; i += 1) {
+    statuses.push((await ask('greedy', 'POST', '/v1/jobs', { body: later({ seed: i }) })).status);
+  }
+  assert.equal(statuses.filter((status) => status === 201).length, 8);
+  assert.equal(statuses.filter((status) => status === 429).length, 22);
+  const other = await submit('owner', 'ms=1', { max_steps: 1 });
+  await until(honed, other.id, ended);
+  const jobs = (await call('greedy', 'GET', '/v1/jobs?mine=1&limit=100')).data;
+  await Promise.all(jobs.map(({ id }) => call('greedy', 'POST', `/v1/jobs/${id}/cancel`, {})));
+});
+
 test('a role that is changed counts at once, in open streams too; a disabled user has nothing but his jobs', async () => {
   const { token } = await honed.call('POST', '/v1/users', { name: 'ann', role: 'member', max_queued: 2 });
   tokens.ann = token;
