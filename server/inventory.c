@@ -211,7 +211,7 @@ static void find_file(char out[PATH], const struct settings *s)
 {
     (void)snprintf(out, PATH, "%s", s->machine);
     if (strchr(s->machine, '/') == NULL && access(s->machine, R_OK) != 0) {
-        static const char *const folders[] = {"../../server/machines", "../machines", "machines"};
+        static const char *const folders[] = {"../server/machines", "../machines"};
         char path[PATH];
         for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
             if (snprintf(path, sizeof path, "%s/%s/%s.json", s->web, folders[i], s->machine) <
