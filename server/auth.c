@@ -228,6 +228,19 @@ int auth_by_session(sqlite3 *db, const char *cookie, struct identity *out, struc
     return rc;
 }
 
+int auth_still(sqlite3 *db, const struct identity *who, struct err *err)
+{
+    int64_t found = 0;
+
+    TRY(db_integer(&found, 0, db, err,
+                   "SELECT 1 FROM users u WHERE u.id=?1 AND NOT u.disabled AND u.role=?2"
+                   " AND CASE ?3 WHEN '' THEN EXISTS(SELECT 1 FROM sessions WHERE hash=?4)"
+                   "  ELSE EXISTS(SELECT 1 FROM tokens WHERE id=?3) END",
+                   "issb", who->user_id, role_word(who->role), who->token_id, who->session,
+                   sizeof who->session));
+    return found != 0 ? 0 : refuse(err);
+}
+
 int session_add(struct tx *tx, struct identity *who, char cookie[44], struct err *err)
 {
     const int64_t now = time(NULL);

@@ -59,6 +59,10 @@ int login_code_add(struct tx *tx, int64_t user_id, char code[44], int64_t *expir
 int auth_by_token(sqlite3 *db, const char *token, struct identity *out, struct err *err);
 int auth_by_session(sqlite3 *db, const char *cookie, struct identity *out, struct err *err);
 
+/* Whether the identity is still what it was when it was read: the token or session is there, the user may come and
+ * has the role. Errors: UNAUTHORIZED. */
+int auth_still(sqlite3 *db, const struct identity *who, struct err *err);
+
 /* Exchange a code for a session. Errors: UNAUTHORIZED. */
 int login_by_code(struct tx *tx, const char *code, char cookie[44], struct identity *out,
                   struct err *err);

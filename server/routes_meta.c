@@ -105,6 +105,13 @@ static void read_last_id(const struct request *rq, struct stream_wish *w)
     }
 }
 
+static int still_may(sqlite3 *db, void *argument, struct err *err)
+{
+    const struct stream_order *o = argument;
+
+    return auth_still(db, &o->wish.who, err);
+}
+
 int handle_stream(const struct request *rq, struct reply *rp, struct err *err)
 {
     struct stream_order o = {.rq = rq, .wish = {.who = *rq->who}};
@@ -113,10 +120,12 @@ int handle_stream(const struct request *rq, struct reply *rp, struct err *err)
     TRY(read_topics(rq, &o.wish, err));
     read_last_id(rq, &o.wish);
     TRY(store_read(rq->app->store, find_jobs, &o, err));
+    if (rq->in->method != METHOD_HEAD) { /* nobody would read it */
+        TRY(stream_begin(&rp->stream, rq->app->streams, &o.wish, err));
+        /* who lost a right before the stream was there to be ended must not have it */
+        TRY(store_read(rq->app->store, still_may, &o, err));
+    }
     reply_add(rp, "Content-Type", "text/event-stream");
     reply_add(rp, "X-Accel-Buffering", "no");
-    if (rq->in->method == METHOD_HEAD) {
-        return 0; /* nobody would read it */
-    }
-    return stream_begin(&rp->stream, rq->app->streams, &o.wish, err);
+    return 0;
 }

@@ -210,6 +210,49 @@ static void what_is_too_old_does_not_open(void)
     store_close(s);
 }
 
+static int still(sqlite3 *db, void *argument, struct err *err)
+{
+    const struct case_of *c = argument;
+
+    return auth_still(db, &c->who, err);
+}
+
+static int change_role(struct tx *tx, void *role, struct err *err)
+{
+    return db_run(tx->db, err, "UPDATE users SET role=?", "s", (const char *)role);
+}
+
+static void an_identity_is_stale_when_its_role_or_its_token_is_another(void)
+{
+    struct store *s = open_store_with_job("still", "job-a");
+    struct case_of c = {.user_id = 1}, session = {.user_id = 1};
+    struct err err = {0};
+    char viewer[] = "viewer", member[] = "member", first[44];
+
+    EXPECT(store_write(s, make_token, &c, &err) == 0);
+    c.text = c.token.text;
+    EXPECT(store_read(s, use_token, &c, &err) == 0 && store_read(s, still, &c, &err) == 0);
+    EXPECT(store_write(s, make_code, &session, &err) == 0);
+    (void)snprintf(first, sizeof first, "%s", session.secret);
+    session.text = first;
+    EXPECT(store_write(s, use_code, &session, &err) == 0);
+    EXPECT(store_read(s, still, &session, &err) == 0);
+    EXPECT(store_write(s, change_role, viewer, &err) == 0);
+    EXPECT(store_read(s, still, &c, &err) == ERR_UNAUTHORIZED);
+    EXPECT(store_read(s, still, &session, &err) == ERR_UNAUTHORIZED);
+    EXPECT(store_write(s, change_role, member, &err) == 0);
+    EXPECT(store_read(s, still, &c, &err) == 0);
+    EXPECT(store_write(s, remove_token, &c, &err) == 0);
+    EXPECT(store_read(s, still, &c, &err) == ERR_UNAUTHORIZED);
+    EXPECT(store_read(s, still, &session, &err) == 0);
+    session.who.session[0] ^= 1;
+    EXPECT(store_read(s, still, &session, &err) == ERR_UNAUTHORIZED);
+    session.who.session[0] ^= 1;
+    EXPECT(store_write(s, disable_all, NULL, &err) == 0);
+    EXPECT(store_read(s, still, &session, &err) == ERR_UNAUTHORIZED);
+    store_close(s);
+}
+
 static void a_disabled_user_is_nobody(void)
 {
     struct store *s = open_store_with_job("disabled", "job-a");
@@ -289,6 +332,7 @@ int main(void)
     RUN(a_code_signs_in_once);
     RUN(what_is_too_old_does_not_open);
     RUN(a_disabled_user_is_nobody);
+    RUN(an_identity_is_stale_when_its_role_or_its_token_is_another);
     RUN(names_of_users_are_plain_words);
     RUN(guessing_becomes_slow_and_is_forgiven);
     scratch_remove();

@@ -11,6 +11,7 @@
 struct bench {
     struct app app;
     struct workers *workers;
+    struct new_token token;
     struct identity who;
 };
 
@@ -24,15 +25,31 @@ static int add_events(struct tx *tx, void *unused, struct err *err)
     return db_run(tx->db, err, "UPDATE jobs SET state='failed', finished_at=5", "");
 }
 
+static int add_token(struct tx *tx, void *argument, struct err *err)
+{
+    struct bench *b = argument;
+
+    return token_add(tx, 1, "mine", 0, &b->token, err);
+}
+
+static int use_token(sqlite3 *db, void *argument, struct err *err)
+{
+    struct bench *b = argument;
+
+    return auth_by_token(db, b->token.text, &b->who, err);
+}
+
 static void open_bench(struct bench *b, const char *name)
 {
     struct err err = {0};
     int64_t removed = 0;
 
-    *b = (struct bench){.who = {.user_id = 1, .name = "ann", .role = ROLE_MEMBER}};
+    *b = (struct bench){0};
     b->app.store = open_store_with_job(name, "job-aaaaaaaaaaaaaa");
     EXPECT(store_write(b->app.store, add_events, NULL, &err) == 0);
     EXPECT(prune_events(b->app.store, 10, 5, &removed, &err) == 0 && removed == 25);
+    EXPECT(store_write(b->app.store, add_token, b, &err) == 0);
+    EXPECT(store_read(b->app.store, use_token, b, &err) == 0);
     EXPECT(workers_open(&b->workers, 1, &err) == 0);
     EXPECT(streams_open(&b->app.streams, b->app.store, b->workers, 4, &err) == 0);
 }
@@ -78,9 +95,31 @@ static void who_comes_from_before_the_removed_events_begins_anew(void)
     close_bench(&b);
 }
 
+static int become_viewer(struct tx *tx, void *unused, struct err *err)
+{
+    (void)unused;
+    return db_run(tx->db, err, "UPDATE users SET role='viewer'", "");
+}
+
+static void who_lost_a_right_since_he_was_asked_who_he_is_gets_no_stream(void)
+{
+    struct bench b;
+    struct gate_request in = {.method = METHOD_GET};
+    struct request rq = {.app = &b.app, .in = &in, .who = &b.who};
+    struct reply rp = {.fd = -1};
+    struct err err = {0};
+
+    open_bench(&b, "late");
+    EXPECT(store_write(b.app.store, become_viewer, NULL, &err) == 0);
+    EXPECT(handle_stream(&rq, &rp, &err) == ERR_UNAUTHORIZED);
+    stream_end(rp.stream); /* as the reply does */
+    close_bench(&b);
+}
+
 int main(void)
 {
     scratch_make();
+    RUN(who_lost_a_right_since_he_was_asked_who_he_is_gets_no_stream);
     RUN(who_comes_from_before_the_removed_events_begins_anew);
     scratch_remove();
     return tap_done();
