@@ -24,7 +24,8 @@ static struct outcome interrupted(const struct job_ref *job, const char *cause,
 
     if (job->tries >= s->max_tries) {
         o = (struct outcome){.state = JOB_FAILED, .cause = cause};
-        err_set(&o.error, ERR_DEVICE, "%s, for the %lldth time; the last checkpoint is kept", what,
+        err_set(&o.error, ERR_DEVICE,
+                "%.300s; it was tried %lld times, the last checkpoint is kept", what,
                 (long long)s->max_tries + 1);
         return o;
     }

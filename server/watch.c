@@ -449,7 +449,8 @@ static enum run_fate look_at_end(struct watch *w, struct run *r)
         return finish_unstarted(w, r, &err);
     }
     if (r->child == 0 && watch_ms() - r->since_ms > SETTLE_MS) {
-        /* honed ended between the row and the launcher */
+        /* honed ended between the row and the launcher; one that is late must not begin after another */
+        (void)job_sweep(r->dir);
         return r->job.state == JOB_STOPPING ? finish(w, r, &end) : run_launch(w, r);
     }
     return RUN_GOES_ON;

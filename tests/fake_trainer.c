@@ -14,6 +14,7 @@
  *    bad_file         validating refuses the training file
  *    crash_at=7       SIGSEGV after step 7       kill_at=7   SIGKILL, as if memory had run out
  *    fail_at=9        fails with out_of_memory   nan_at=5    fails with numerical_divergence
+ *    crash_at=0       SIGSEGV before the first step
  *    rank_exit=3      ends with status 3 after its first step
  *    hang_at=5        no further step, deaf to requests; hang: before the first step
  *    ignore_term      deaf to SIGTERM only
@@ -371,6 +372,9 @@ static int train(const struct job_folder *job, int rank, struct events *events, 
     }
     if (has_word(job, "hang")) {
         hang();
+    }
+    if (is_due(job, "crash_at", 0)) {
+        (void)raise(SIGSEGV);
     }
     for (int64_t step = from + 1; step <= steps; step++) {
         if (ms > 0) {
