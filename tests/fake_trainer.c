@@ -16,6 +16,7 @@
  *    fail_at=9        fails with out_of_memory   nan_at=5    fails with numerical_divergence
  *    crash_at=0       SIGSEGV before the first step
  *    rank_exit=3      ends with status 3 after its first step
+ *    nap_at=5         rests for 4 s after step 5
  *    hang_at=5        no further step, deaf to requests; hang: before the first step
  *    ignore_term      deaf to SIGTERM only
  *    disk_full_at=20  checkpoints from step 20 on fail; so does the run at its end
@@ -269,6 +270,9 @@ static int misbehave(const struct job_folder *job, int64_t step, struct err *err
     }
     if (is_due(job, "kill_at", step)) {
         (void)raise(SIGKILL);
+    }
+    if (is_due(job, "nap_at", step)) {
+        sleep_ms(4000);
     }
     if (is_due(job, "hang_at", step)) {
         hang();
