@@ -34,10 +34,11 @@ static int load_share(struct share *s, sqlite3 *db, const struct job_ref *job, s
     sqlite3_stmt *q = NULL;
     bool row = true;
 
-    TRY(db_query(&q, db, err,
-                 "SELECT seq, line FROM jobs WHERE state='queued' AND user_id=?1"
-                 " AND class=(SELECT class FROM jobs WHERE seq=?2) ORDER BY line, seq",
-                 "ii", job->user_id, job->seq));
+    TRY(db_query(
+        &q, db, err,
+        "SELECT seq, line FROM jobs INDEXED BY jobs_desk WHERE state='queued' AND user_id=?1"
+        " AND class=(SELECT class FROM jobs WHERE seq=?2) ORDER BY line, seq",
+        "ii", job->user_id, job->seq));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row) {
         rc = add_place(s, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), err);

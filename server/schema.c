@@ -103,7 +103,7 @@ static const char shared[] =
     "ALTER TABLE jobs ADD COLUMN cloned_from TEXT;"
     "UPDATE jobs SET ticket_at=created_at, line=seq;"
     /* How many a user has; whether a client sends the same again. */
-    "CREATE INDEX jobs_live_of ON jobs(user_id)"
+    "CREATE INDEX jobs_live_of ON jobs(user_id, state)"
     " WHERE state NOT IN('succeeded','failed','cancelled');"
     "CREATE INDEX jobs_body ON jobs(body_sha256) WHERE body_sha256 IS NOT NULL;"
     "CREATE INDEX jobs_of_array ON jobs(array_seq) WHERE array_seq IS NOT NULL;"
@@ -156,7 +156,7 @@ static const char queued[] =
     "ALTER TABLE jobs ADD COLUMN back TEXT;"
     /* All that a scheduling pass reads of a waiting job, so that it reads no rows. */
     "CREATE INDEX jobs_desk ON jobs(seq, user_id, array_seq, class, devices, device_bytes,"
-    " ticket_at, line, time_limit_s, ran_s, begin_at, retry_at, preemptible, attempt)"
+    " ticket_at, line, time_limit_s, ran_s, begin_at, retry_at, preemptible, attempt, state)"
     " WHERE state='queued';";
 
 const char *const schema_steps[] = {first, judged, shared, queued};
