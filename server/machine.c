@@ -139,7 +139,7 @@ static int take_identity(struct machine *m, int i, const struct fields *f, struc
                           "other device",
                           f->where);
     }
-    (void)snprintf(d->name, sizeof d->name, "%s", d->id);
+    memcpy(d->name, d->id, strlen(d->id) + 1); /* an id is shorter than a name may be */
     TRY(take_text(f, "name", FIELD_OPTIONAL, d->name, sizeof d->name, err));
     TRY(take_text(f, "kind", FIELD_OPTIONAL, kind, sizeof kind, err));
     if (strcmp(kind, "gpu") != 0 && strcmp(kind, "cpu") != 0) {
