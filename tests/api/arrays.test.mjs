@@ -110,6 +110,34 @@ test('what one may have not ended counts for the whole array', async () => {
   await bob.call('POST', `/v1/arrays/${array.id}/cancel`);
 });
 
+test('of an array no more run at a time than it says', async () => {
+  const slots = await startHoned({ args: ['--cpu-slots', '3', '--grace-seconds', '2'] });
+  try {
+    const own = (await slots.upload('a.txt', 'a training text\n'.repeat(100))).id;
+    const array = await slots.call('POST', '/v1/arrays', {
+      request: request(own, 'ms=20', { max_steps: 100000 }), grid: { seed: [1, 2, 3, 4] }, max_running: 1,
+    });
+    const runs = async () => {
+      const { counts } = await slots.call('GET', `/v1/arrays/${array.id}`);
+      return counts.starting + counts.running;
+    };
+    await until(slots, array.points[0].job, inState('running'));
+    await new Promise((done) => setTimeout(done, 500));
+    assert.equal(await runs(), 1);
+    const second = await slots.call('GET', `/v1/jobs/${array.points[1].job}`);
+    assert.deepEqual(second.array, { id: array.id, index: 1, values: { seed: 2 } });
+    assert.equal(second.state, 'queued');
+    await slots.call('PATCH', `/v1/arrays/${array.id}`, { max_running: 2 });
+    await until(slots, array.points[1].job, inState('running'));
+    assert.equal(await runs(), 2);
+    await slots.call('PATCH', `/v1/arrays/${array.id}`, { max_running: 0 });
+    await until(slots, array.points[2].job, inState('running'));
+    await slots.call('POST', `/v1/arrays/${array.id}/cancel`);
+  } finally {
+    await slots.stop();
+  }
+});
+
 test('cancel ends what has not ended and leaves the rest', async () => {
   const array = await sweep(ann, { max_steps: [2, 100000] }, {}, { begin_at: undefined, name: 'ms=20' });
   await until(honed, array.points[0].job, ended);

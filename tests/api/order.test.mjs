@@ -169,3 +169,43 @@ test('a clone with the same key is one job', async () => {
   const second = await paused(ann, annFile);
   assert.equal((await refused(clone(ann, second.id, { changes: { seed: 2 } }, key))).status, 409);
 });
+
+// The waiting jobs of a user, in the order of the queue.
+const orderOf = async (name) => {
+  const { waiting: rows } = await honed.call('GET', '/v1/queue');
+  return rows.filter((row) => row.owner === name).map((row) => row.job);
+};
+const settled = async (name, wanted) => {
+  for (let i = 0; i < 100; i += 1) {
+    const order = await orderOf(name);
+    if (JSON.stringify(order) === JSON.stringify(wanted)) {
+      return;
+    }
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.deepEqual(await orderOf(name), wanted);
+};
+
+test('the queue goes by the order that owners give their jobs, and by the class', async () => {
+  const cyd = await userOf(honed, 'cyd');
+  const own = (await cyd.upload('cyd.txt', 'a training text\n'.repeat(100))).id;
+  const jobs = [];
+  for (let i = 0; i < 4; i += 1) {
+    jobs.push((await waiting(cyd, own)).id);
+  }
+  const [a, b, c, d] = jobs;
+  await settled('cyd', [a, b, c, d]);
+  await move(cyd, d, { to: 'first' });
+  await settled('cyd', [d, a, b, c]);
+  await move(cyd, d, { after: b });
+  await settled('cyd', [a, b, d, c]);
+  await move(honed, c, { before: a });
+  await settled('cyd', [c, a, b, d]);
+  const late = (await waiting(cyd, own)).id;
+  await settled('cyd', [c, a, b, d, late]);
+  await patch(cyd, c, { priority: 'low' });
+  await settled('cyd', [a, b, d, late, c]);
+  assert.equal((await refused(move(cyd, c, { before: a }))).status, 409);
+  await move(cyd, a, { to: 'last' });
+  await settled('cyd', [b, d, late, a, c]);
+});

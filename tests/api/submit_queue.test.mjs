@@ -80,6 +80,33 @@ test('a job depends on jobs that its owner may see, each named once', async () =
   assert.match(twice.message, /twice/);
 });
 
+test('what a job asked of the queue stands in it', async () => {
+  const parent = await submit({ begin_at: 4000000000 });
+  const job = await submit({
+    begin_at: 4000000001, priority: 'low', time_limit_s: 3600, visibility: 'private', depends_on: `after:${parent.id}`,
+  });
+  const shown = Object.fromEntries(
+    ['priority', 'devices', 'time_limit_s', 'preemptible', 'private', 'begin_at', 'depends_on', 'array', 'cloned_from', 'device_ids'].map((key) => [key, job[key]]),
+  );
+  assert.deepEqual(shown, {
+    priority: 'low', devices: 1, time_limit_s: 3600, preemptible: true, private: true, begin_at: 4000000001,
+    depends_on: [{ job: parent.id, kind: 'after' }], array: null, cloned_from: null, device_ids: [],
+  });
+  assert.ok(job.device_bytes > 0);
+  assert.equal((await honed.call('POST', `/v1/jobs/${job.id}/clone`)).cloned_from, job.id);
+});
+
+test('a child waits for its parent, and goes when it can never start', async () => {
+  const parent = await submit({ max_steps: 100000 }, 'ms=20');
+  const child = await submit({ depends_on: parent.id });
+  const other = await submit({ depends_on: `after:${parent.id}`, max_steps: 2 });
+  await until(honed, parent.id, inState('running'));
+  assert.equal((await honed.call('GET', `/v1/jobs/${child.id}`)).state, 'queued');
+  await honed.call('POST', `/v1/jobs/${parent.id}/cancel`, {});
+  assert.equal((await until(honed, child.id, ended)).state, 'cancelled');
+  assert.equal((await until(honed, other.id, ended)).state, 'succeeded');
+});
+
 test('a parent that has ended meets the dependency or makes it impossible at once', async () => {
   const done = await submit({ max_steps: 2 });
   await until(honed, done.id, ended);
