@@ -10,8 +10,8 @@
 
 enum {
     KEPT_REASONS = 100, /* waiting jobs whose reason the store has; all others' are on the board */
-    NAMES = 256,
-    TOLD_REASONS = 10, /* of which changes are announced                                         */
+    NAMES = 128,        /* of jobs that reasons mention; further ones are "another job" */
+    TOLD_REASONS = 10,  /* of which changes are announced                                         */
     REASON_SIZE = 256,
     DIR_SIZE = SETTING_TEXT + 64,
 };
@@ -115,17 +115,36 @@ static int start_job(struct tx *tx, const struct settings *s, struct desk_round 
     return 0;
 }
 
-/* Tell a run to save and leave for the head of the queue. */
+/* The waiting job that a run is told to leave for; -1 for none. */
+static int beneficiary(const struct desk_round *r, const struct queue_job *run)
+{
+    int any = -1;
+
+    for (int k = 0; k < r->plan.waiting; k++) {
+        const int i = r->plan.order[k];
+        const struct queue_wait *w = &r->plan.waits[i];
+        if (w->why == WAIT_FREEING && w->other == run->seq) {
+            return i;
+        }
+        if (any < 0 && w->why == WAIT_FREEING && r->queue.jobs[i].class < run->class) {
+            any = i;
+        }
+    }
+    return any >= 0 ? any : r->plan.head;
+}
+
+/* Tell a run to save and leave for a better job. */
 static int tell_run(struct tx *tx, struct desk_round *r, const struct queue_job *run, int64_t now,
                     struct err *err)
 {
-    const struct queue_job *head = &r->queue.jobs[r->plan.head];
+    const int i = beneficiary(r, run);
     struct job_ref *job = &r->told[r->told_count];
     struct job_ref better;
     char reason[256];
 
+    CHECK(i >= 0, "run %lld makes room for nobody", (long long)run->seq);
     TRY(job_at(tx->db, run->seq, job, err));
-    TRY(job_at(tx->db, head->seq, &better, err));
+    TRY(job_at(tx->db, r->queue.jobs[i].seq, &better, err));
     if (job->intent[0] != '\0' || (job->state != JOB_STARTING && job->state != JOB_RUNNING)) {
         return 0; /* it is leaving already */
     }
@@ -167,32 +186,51 @@ void desk_words(char *out, size_t size, const struct machine *m, const struct qu
     }
 }
 
+/* Whether the name is known already; *at is where it stands, or would. */
+static bool has_name(const struct desk_round *r, int64_t seq, int *at)
+{
+    int n = r->name_count;
+
+    while (n > 0 && r->names[n - 1].seq > seq) {
+        n--;
+    }
+    *at = n;
+    return n > 0 && r->names[n - 1].seq == seq;
+}
+
 /* Names of jobs that reasons mention: the same few ones in most. */
 static int find_names(struct tx *tx, struct desk_round *r, struct err *err)
 {
-    struct job_ref job;
+    sqlite3_stmt *q = NULL;
+    bool row = false;
+    int at = 0, rc = 0;
 
     r->names = calloc(NAMES, sizeof *r->names);
     if (r->names == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the queue");
     }
-    for (int k = 0; k < r->plan.waiting && r->name_count < NAMES; k++) {
+    rc = db_query(&q, tx->db, err,
+                  "SELECT j.id, u.name, j.private FROM jobs j JOIN users u ON u.id=j.user_id"
+                  " WHERE j.seq=?",
+                  "i", INT64_C(0));
+    for (int k = 0; rc == 0 && k < r->plan.waiting && r->name_count < NAMES; k++) {
         const int64_t seq = r->plan.waits[r->plan.order[k]].other;
-        int n = r->name_count;
-        while (n > 0 && r->names[n - 1].seq > seq) {
-            n--;
-        }
-        if (seq == 0 || (n > 0 && r->names[n - 1].seq == seq)) {
+        if (seq == 0 || has_name(r, seq, &at)) {
             continue;
         }
-        TRY(job_at(tx->db, seq, &job, err));
-        memmove(&r->names[n + 1], &r->names[n], (size_t)(r->name_count - n) * sizeof *r->names);
-        r->names[n] = (struct desk_name){.seq = seq, .is_private = job.is_private};
-        (void)snprintf(r->names[n].id, sizeof r->names[n].id, "%s", job.id);
-        (void)snprintf(r->names[n].owner, sizeof r->names[n].owner, "%s", job.owner);
-        r->name_count++;
+        rc = db_bind(q, err, "i", seq);
+        rc = rc != 0 ? rc : db_next(q, &row, err);
+        if (rc == 0 && row) {
+            struct desk_name *n = &r->names[at];
+            memmove(n + 1, n, (size_t)(r->name_count - at) * sizeof *n);
+            *n = (struct desk_name){.seq = seq, .is_private = sqlite3_column_int(q, 2) != 0};
+            (void)snprintf(n->id, sizeof n->id, "%s", db_text(q, 0));
+            (void)snprintf(n->owner, sizeof n->owner, "%s", db_text(q, 1));
+            r->name_count++;
+        }
     }
-    return 0;
+    sqlite3_finalize(q);
+    return rc;
 }
 
 /* Keep the reason of a waiting job where it is another one now. */

@@ -339,18 +339,23 @@ static int load_waiting(struct desk_queue *q, bool **fresh, sqlite3 *db, struct 
     return rc;
 }
 
-/* A waiting job and one of its parents. */
-static int take_dependency(struct desk_queue *q, struct queue_job *j, sqlite3_stmt *row,
+/* A waiting job and one of its parents. Rows of jobs are wide: most parents are in the queue themselves, and
+ * are not looked up. */
+static int take_dependency(struct desk_queue *q, int runs, struct queue_job *j, sqlite3_stmt *row,
                            sqlite3_stmt *parent, struct err *err)
 {
+    const int64_t seq = sqlite3_column_int64(row, 1);
+    enum dependency_verdict verdict = DEPENDENCY_WAITS;
     bool found = false;
 
-    TRY(db_bind(parent, err, "i", sqlite3_column_int64(row, 1)));
-    TRY(db_next(parent, &found, err));
-    CHECK(found, "no job row %lld", (long long)sqlite3_column_int64(row, 1));
-    const enum dependency_verdict verdict = desk_judge(db_text(row, 2), db_text(parent, 0));
+    if (find(q->jobs + runs, q->job_count - runs, sizeof *q->jobs, seq) < 0) {
+        TRY(db_bind(parent, err, "i", seq));
+        TRY(db_next(parent, &found, err));
+        CHECK(found, "no job row %lld", (long long)seq);
+        verdict = desk_judge(db_text(row, 2), db_text(parent, 0));
+    }
     if (verdict == DEPENDENCY_WAITS && j->parent == 0) {
-        j->parent = sqlite3_column_int64(row, 1);
+        j->parent = seq;
     }
     const int n = q->hopeless_count;
     if (verdict == DEPENDENCY_LOST && (n == 0 || q->hopeless[n - 1] != j->seq)) {
@@ -387,7 +392,7 @@ static int load_dependencies(struct desk_queue *q, int runs, const bool *fresh, 
             break;
         }
         if (q->jobs[at].seq == seq && fresh[at - runs]) {
-            rc = take_dependency(q, &q->jobs[at], rows, parent, err);
+            rc = take_dependency(q, runs, &q->jobs[at], rows, parent, err);
         }
         rc = rc != 0 ? rc : db_next(rows, &row, err);
     }

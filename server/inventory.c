@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernels/check.h"
+#include "server/desk_load.h"
 #include "server/log.h"
 #include "server/margins.h"
 #include "server/probe.h"
@@ -371,9 +372,9 @@ static uint64_t session_bytes(pid_t session)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Main memory that runs were granted and have not touched yet is not free for others. */
-static int find_untouched(sqlite3 *db, const struct inventory *v, uint64_t *untouched,
-                          struct err *err)
+/* Main memory that runs on `held` devices were granted and have not touched yet is not free for others. */
+static int find_untouched(sqlite3 *db, const struct inventory *v, uint64_t held,
+                          uint64_t *untouched, struct err *err)
 {
     sqlite3_stmt *q = NULL;
     bool row = true;
@@ -381,15 +382,17 @@ static int find_untouched(sqlite3 *db, const struct inventory *v, uint64_t *unto
     *untouched = 0;
     TRY(db_query(&q, db, err,
                  /* by leases, which are few: a plan that walks the jobs reads all of them */
-                 "SELECT j.id, j.device_bytes*count(*) FROM leases l CROSS JOIN jobs j"
-                 " ON j.seq=l.job_seq GROUP BY l.job_seq",
+                 "SELECT j.id, j.device_bytes, group_concat(l.device) FROM leases l"
+                 " CROSS JOIN jobs j ON j.seq=l.job_seq GROUP BY l.job_seq",
                  ""));
     int rc = db_next(q, &row, err);
     while (rc == 0 && row) {
         char dir[PATH];
         (void)snprintf(dir, sizeof dir, "%s/jobs/%s", v->app->settings->data, db_text(q, 0));
-        const uint64_t granted = (uint64_t)sqlite3_column_int64(q, 1);
-        const uint64_t touched = session_bytes(job_pid_launcher(dir));
+        const uint64_t counted = desk_device_mask(v->machine, db_text(q, 2)) & held;
+        const uint64_t granted =
+            (uint64_t)sqlite3_column_int64(q, 1) * (uint64_t)__builtin_popcountll(counted);
+        const uint64_t touched = granted > 0 ? session_bytes(job_pid_launcher(dir)) : 0;
         *untouched += granted > touched ? granted - touched : 0;
         rc = db_next(q, &row, err);
     }
@@ -442,7 +445,7 @@ int inventory_view(const struct inventory *v, const struct reading *r, sqlite3 *
         TRY(view_device(v, r, db, i, out, err));
     }
     if (v->file[0] == '\0') {
-        TRY(find_untouched(db, v, &untouched, err));
+        TRY(find_untouched(db, v, held, &untouched, err));
     }
     const uint64_t main_free = less(r->main_free, untouched);
     for (int i = 0; i < v->machine->device_count; i++) {

@@ -14,6 +14,7 @@
 #include "server/desk.h"
 #include "server/ingest.h"
 #include "server/log.h"
+#include "server/margins.h"
 #include "server/outcome.h"
 #include "server/run_plan.h"
 #include "server/spawn.h"
@@ -330,6 +331,31 @@ static bool is_gone(struct watch *w, struct run *r, uint64_t *bad)
     return false;
 }
 
+/* A run that did not fit where it was to: the next one is given more room on such devices. */
+static int learn(struct tx *tx, struct change *c, struct err *err)
+{
+    const struct machine *m = inventory_machine(c->w->app->inventory);
+    int64_t planned = 0;
+
+    TRY(db_integer(&planned, 0, tx->db, err, "SELECT device_bytes FROM jobs WHERE seq=?", "i",
+                   c->ref.seq));
+    for (int d = 0; d < m->device_count; d++) {
+        if ((c->r->devices >> d & 1U) == 0 || planned <= 0) {
+            continue;
+        }
+        const struct device *device = &m->devices[d];
+        const double gib = 0x1p30, has = (double)(device->memory_bytes - device->reserved_bytes);
+        char text[600];
+        (void)snprintf(text, sizeof text,
+                       "%.300s (planned: %.2f GiB on %.60s, which has %.2f GiB for jobs)",
+                       c->outcome.error.text, (double)planned / gib, device->id, has / gib);
+        err_set(&c->outcome.error, ERR_NO_MEMORY, "%s", text);
+        return margins_learn(tx, device->name, (uint64_t)planned, 0, device->memory_bytes,
+                             watch_now(c->w), err);
+    }
+    return 0;
+}
+
 static int store_outcome(struct tx *tx, void *argument, struct err *err)
 {
     struct change *c = argument;
@@ -339,6 +365,9 @@ static int store_outcome(struct tx *tx, void *argument, struct err *err)
     TRY(job_at(tx->db, c->ref.seq, &c->ref, err));
     TRY(outcome_former(tx->db, &c->ref, &before, err));
     c->outcome = outcome_make(&c->ref, c->end, &before, c->w->app->settings);
+    if (c->end->has_exit && c->end->exit.error.code == ERR_NO_MEMORY) {
+        TRY(learn(tx, c, err));
+    }
     TRY(outcome_store(tx, &c->ref, &c->outcome, c->end, watch_now(c->w), err));
     for (int d = 0; d < m->device_count; d++) {
         if ((c->bad >> d & 1U) != 0) {
