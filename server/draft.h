@@ -53,6 +53,12 @@ int draft_check_room(struct tx *tx, const struct app *app, const struct identity
 int draft_insert(struct tx *tx, struct draft *d, const struct app *app, const struct identity *who,
                  struct err *err);
 
+/* For a store that is made anew: what a valid request asks of the queue, as columns of the row `seq`, and what it
+ * depends on among the rows that are there. What the settings allow no more keeps its default.
+ * Errors: of the store. */
+int draft_restore(struct tx *tx, struct spec *spec, const json_t *references, const struct app *app,
+                  int64_t seq, struct err *err);
+
 /* What PATCH may set: time_limit_s of a job, checked against the ceiling; 0 stands for the default.
  * Errors: BAD_SPEC (param time_limit_s). */
 int draft_time_limit(const struct settings *s, int64_t wanted, int64_t *out, struct err *err);

@@ -19,6 +19,7 @@
 
 #include "server/account.h"
 #include "server/app.h"
+#include "server/draft.h"
 #include "server/home.h"
 #include "server/ingest.h"
 #include "server/log.h"
@@ -211,10 +212,10 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
     const struct old_job *job = r->job;
     const char *name = json_string_value(json_object_get(job->request, "name"));
     json_t *resolved = r->spec == NULL ? json_object() : spec_json(r->spec);
-    char *texts[] = {json_dumps(job->request, JSON_COMPACT), json_dumps(resolved, JSON_COMPACT),
-                     json_dumps(r->references, JSON_COMPACT)};
     const char *visibility = json_string_value(json_object_get(job->request, "visibility"));
     const bool is_private = visibility != NULL && strcmp(visibility, "private") == 0;
+    char *texts[] = {json_dumps(job->request, JSON_COMPACT), json_dumps(resolved, JSON_COMPACT),
+                     json_dumps(r->references, JSON_COMPACT)};
     int64_t user = 0;
 
     json_decref(resolved);
@@ -229,6 +230,10 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
                     "sissssiii", job->id, user, name == NULL ? "" : name, texts[0], texts[1],
                     texts[2], (int64_t)job->created_at, (int64_t)attempt_newest(r->dir),
                     (int64_t)is_private);
+    }
+    if (rc == 0 && r->spec != NULL) {
+        rc = draft_restore(tx, r->spec, r->references, &r->app, sqlite3_last_insert_rowid(tx->db),
+                           err);
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         free(texts[i]);

@@ -1,11 +1,15 @@
 // submit_queue.test.mjs - what a request may ask of the queue: class, devices, time, dependencies; and what is refused.
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+import { ROOT } from '../lib/defs.mjs';
 import { startHoned } from '../lib/honed.mjs';
 import { ended, inState, refused, request, until, userOf } from '../lib/jobs.mjs';
 
+const PROGRAM = join(resolve(ROOT, process.env.HONE_BUILD || 'build/release'), 'honed');
 let honed = null;
 let file = null;
 let ann = null;
@@ -146,4 +150,17 @@ test('a second submission with the same key is the same job', async () => {
   const again = await honed.call('POST', '/v1/jobs', body, { 'x-stainless-retry-count': '1' });
   assert.equal(again.id, first.id);
   assert.ok(inState('queued', 'starting')(again));
+});
+
+test('a store that is made anew knows what jobs asked of the queue', async () => {
+  const parent = await submit({ begin_at: 4000000000 });
+  const asked = { begin_at: 4000000001, priority: 'idle', time_limit_s: 3600, visibility: 'private', preemptible: 'no', depends_on: `after:${parent.id}` };
+  const job = await submit(asked);
+  await honed.kill();
+  await promisify(execFile)(PROGRAM, ['rebuild', '--data', honed.folder]);
+  await honed.start();
+  const again = await honed.call('GET', `/v1/jobs/${job.id}`);
+  for (const field of ['priority', 'time_limit_s', 'private', 'preemptible', 'begin_at', 'depends_on', 'devices', 'device_bytes', 'memory_bytes']) {
+    assert.deepEqual(again[field], job[field], field);
+  }
 });
