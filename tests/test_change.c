@@ -12,22 +12,23 @@ static struct store *store;
 
 struct asked {
     const char *state, *fields; /* of the job; {"priority": "low"} */
+    const char *preempts;       /* what its request says of being preemptible */
     struct err err;
     int64_t time_limit_s, preemptible, warned; /* out: columns */
     char class[8], resolved[400];
 };
 
 /* A job of class normal with a limit of 600 s, of which it ran 100 s before and 200 s in this attempt. */
-static int set_job(struct tx *tx, const char *state, struct err *err)
+static int set_job(struct tx *tx, const struct asked *a, struct err *err)
 {
-    const bool runs = strcmp(state, "running") == 0;
+    const bool runs = strcmp(a->state, "running") == 0;
 
     TRY(db_run(tx->db, err, "DELETE FROM attempts", ""));
     TRY(db_run(tx->db, err,
                "UPDATE jobs SET state=?, class='normal', time_limit_s=600, ran_s=100, warned=1,"
                " preemptible=0, private=0, begin_at=0, name='old',"
-               " resolved='{\"preemptible\":\"auto\",\"time_limit_s\":600}'",
-               "s", state));
+               " resolved=json_object('preemptible', ?, 'time_limit_s', 600)",
+               "ss", a->state, a->preempts));
     return db_run(tx->db, err,
                   "INSERT INTO attempts(job_seq, n, devices, device_count, started_at, ended_at)"
                   " VALUES(1,1,'cpu0',1,?,?)",
@@ -61,7 +62,7 @@ static int do_change(struct tx *tx, void *argument, struct err *err)
     json_t *request = json_pack("{s:s, s:s}", "training_file", "x", "model", "x");
 
     CHECK(fields != NULL && json_object_update(request, fields) == 0, "%s", a->fields);
-    TRY(set_job(tx, a->state, err));
+    TRY(set_job(tx, a, err));
     TRY(db_run(tx->db, err, "UPDATE attempts SET ended_at=NULL WHERE ended_at=0", ""));
     TRY(job_find(tx->db, "job-aaaaaaaaaaaaaa", NULL, DEED_SEE_JOB, &ref, err));
     CHECK(spec_parse(&values, request, err) == 0, "%s", err->text);
@@ -73,13 +74,18 @@ static int do_change(struct tx *tx, void *argument, struct err *err)
     return read_columns(tx, a, err);
 }
 
-static struct asked change(const char *state, const char *fields)
+static struct asked change_of(const char *preempts, const char *state, const char *fields)
 {
-    struct asked a = {.state = state, .fields = fields};
+    struct asked a = {.state = state, .fields = fields, .preempts = preempts};
     struct err err = {0};
 
     CHECK(store_write(store, do_change, &a, &err) == 0, "%s", err.text);
     return a;
+}
+
+static struct asked change(const char *state, const char *fields)
+{
+    return change_of("auto", state, fields);
 }
 
 static void a_run_may_not_get_less_time_than_it_has_had(void)
@@ -129,6 +135,13 @@ static void what_is_preemptible_by_itself_follows_the_priority(void)
     EXPECT(strstr(a.resolved, "\"preemptible\":\"no\"") != NULL);
 }
 
+static void what_the_owner_said_of_being_preemptible_stays(void)
+{
+    EXPECT(change_of("no", "queued", "{\"priority\":\"low\"}").preemptible == 0);
+    EXPECT(change_of("yes", "queued", "{\"name\":\"x\"}").preemptible == 1);
+    EXPECT(change_of("yes", "queued", "{\"preemptible\":null}").preemptible == 0);
+}
+
 static void what_means_nothing_in_a_state_is_refused(void)
 {
     static const struct {
@@ -167,6 +180,7 @@ int main(void)
     RUN(the_ceiling_and_the_default_are_the_servers);
     RUN(a_job_with_more_time_is_warned_again);
     RUN(what_is_preemptible_by_itself_follows_the_priority);
+    RUN(what_the_owner_said_of_being_preemptible_stays);
     RUN(what_means_nothing_in_a_state_is_refused);
     store_close(store);
     scratch_remove();

@@ -43,6 +43,8 @@ static void refuses_times_and_devices_that_make_no_sense(void)
     EXPECT(!reads(&r, "{\"to_at\":\"later\",\"devices\":\"all\"}", ERR_BAD_REQUEST, "to_at"));
     EXPECT(!reads(&r, "{\"to_at\":1000000,\"devices\":\"all\"}", ERR_BAD_REQUEST, "to_at"));
     EXPECT(!reads(&r, "{\"to_at\":32622401,\"devices\":\"all\"}", ERR_BAD_REQUEST, "to_at"));
+    EXPECT(!reads(&r, "{\"from_at\":1000500,\"to_at\":32622401,\"devices\":\"all\"}",
+                  ERR_BAD_REQUEST, "to_at"));
     EXPECT(!reads(&r, "{\"to_at\":99999999999999,\"devices\":\"all\"}", ERR_BAD_REQUEST, "to_at"));
     EXPECT(!reads(&r, "{\"from_at\":999939,\"to_at\":1000500,\"devices\":\"all\"}", ERR_BAD_REQUEST,
                   "from_at"));
