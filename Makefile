@@ -152,6 +152,12 @@ $B/tests/f64_%: $O/f64/tests/test_%.c.o $O/f64/kernels.a
 	$(call link,-lm -pthread)
 $B/tests/bench_kernels: $O/tests/bench_kernels.c.o $O/kernels.a
 	$(call link,-ldnnl -lm -pthread)
+# A library in place of NVIDIA's, for the test of what is read from it.
+$B/tests/fake_nvml.so: tests/fake_nvml.c Makefile
+	@mkdir -p $(@D)
+	@echo "LINK  $@"
+	$(Q)$(CC) $(CPPFLAGS) -MF $O/fake_nvml.d $(CFLAGS) -fPIC -shared $< -ljansson -o $@
+$B/tests/test_nvml: | $B/tests/fake_nvml.so
 $B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 

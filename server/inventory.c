@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernels/check.h"
+#include "server/cards.h"
 #include "server/desk_load.h"
 #include "server/log.h"
 #include "server/margins.h"
@@ -24,6 +25,7 @@ struct inventory {
     const struct app *app;
     char file[PATH];         /* "" when the machine was probed */
     struct machine *machine; /* owned; as it was at the start */
+    struct cards *cards;     /* NULL: none */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wanted, read;
@@ -70,6 +72,9 @@ static void read_slots(struct inventory *v, struct reading *r)
 {
     for (int i = 0; i < v->machine->device_count; i++) {
         const struct device *d = &v->machine->devices[i];
+        if (d->kind != DEVICE_CPU) {
+            continue;
+        }
         r->now[i] = (struct device_now){.utilization = -1,
                                         .temperature_c = -1,
                                         .power_w = -1,
@@ -163,6 +168,7 @@ static void take_reading(struct inventory *v)
         read_file(v, r);
     } else {
         read_slots(v, r);
+        cards_read(v->cards, r->now);
     }
     pthread_mutex_lock(&v->lock);
     r->quarantined = v->newest.quarantined;
@@ -229,10 +235,13 @@ static int describe(struct inventory *v, struct err *err)
 {
     const struct settings *s = v->app->settings;
     struct cores allowed;
+    char jobs[PATH];
 
     if (s->machine[0] == '\0') {
+        (void)snprintf(jobs, sizeof jobs, "%s/jobs", s->data);
         probe_allowed(&allowed);
-        return probe_machine(v->machine, "", &allowed, s, err);
+        TRY(probe_machine(v->machine, "", &allowed, s, err));
+        return cards_open(&v->cards, v->machine, jobs, err);
     }
     find_file(v->file, s);
     return machine_read(v->machine, v->newest.now, v->file, err);
@@ -271,6 +280,7 @@ int inventory_open(struct inventory **out, const struct app *app, struct err *er
     pthread_mutex_init(&v->lock, NULL);
     const int rc = start(v, err);
     if (rc != 0) {
+        cards_close(v->cards);
         free(v->machine);
         free(v);
         return rc;
@@ -289,6 +299,7 @@ void inventory_close(struct inventory *v)
     pthread_cond_signal(&v->wanted);
     pthread_mutex_unlock(&v->lock);
     pthread_join(v->thread, NULL);
+    cards_close(v->cards);
     pthread_cond_destroy(&v->wanted);
     pthread_cond_destroy(&v->read);
     pthread_mutex_destroy(&v->lock);
@@ -334,6 +345,7 @@ int inventory_quarantine(struct inventory *v, struct tx *tx, int device, const c
 int inventory_release(struct inventory *v, struct tx *tx, int device, struct err *err)
 {
     CHECK(device >= 0 && device < v->machine->device_count, "device %d", device);
+    cards_forgive(v->cards, device);
     return db_run(tx->db, err, "DELETE FROM quarantine WHERE device=?", "s",
                   v->machine->devices[device].id);
 }
@@ -400,19 +412,23 @@ static int find_untouched(sqlite3 *db, const struct inventory *v, uint64_t held,
     return rc;
 }
 
-static bool is_foreign(const struct device_now *now)
-{
-    for (int i = 0; i < now->process_count && i < DEVICE_PROCESSES; i++) {
-        if (!now->processes[i].is_ours) {
-            return true;
-        }
-    }
-    return now->process_count > DEVICE_PROCESSES;
-}
-
 static uint64_t less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
+}
+
+/* Others compute on the card. A display takes a little of it, and is not meant. */
+static bool is_foreign(const struct device *d, const struct device_now *now)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < now->process_count && i < DEVICE_PROCESSES; i++) {
+        const struct device_process *p = &now->processes[i];
+        if (!p->is_ours) {
+            bytes += p->bytes > 0 ? p->bytes : now->used_bytes; /* 0: not known */
+        }
+    }
+    return bytes > d->memory_bytes / 32 || now->process_count > DEVICE_PROCESSES;
 }
 
 static int view_device(const struct inventory *v, const struct reading *r, sqlite3 *db, int i,
@@ -429,7 +445,7 @@ static int view_device(const struct inventory *v, const struct reading *r, sqlit
     if (d->is_usable && now->fault == FAULT_NONE && (r->quarantined & bit) == 0) {
         out->good |= bit;
     }
-    if (d->kind == DEVICE_GPU && is_foreign(now)) {
+    if (d->kind == DEVICE_GPU && is_foreign(d, now)) {
         out->busy |= out->good & bit;
     }
     return 0;
