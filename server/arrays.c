@@ -11,8 +11,8 @@
 #include "server/text.h"
 #include "trainer/base/json.h"
 
-/* Bytes of all requests of an array together. */
-enum { ARRAY_BYTES_MAX = 32 << 20 };
+/* Bytes of all requests of an array together; of training files that are looked at before. */
+enum { ARRAY_BYTES_MAX = 32 << 20, ARRAY_LOOK_BYTES = 64 << 20 };
 
 static const char no_memory[] = "no memory for an array";
 
@@ -72,29 +72,53 @@ static json_t *make_request(const struct array_draft *a, int point)
     return out;
 }
 
+/* The drafts that were made for a combination of values first, by the combination's number. */
+struct firsts {
+    const struct draft *by_shape[GRID_POINTS], *by_files[GRID_POINTS];
+    int64_t look_left;
+};
+
+static int make_draft(struct array_draft *a, int point, struct firsts *f, struct err *err)
+{
+    const int shape = grid_shape(&a->grid, point), files = grid_files(&a->grid, point);
+    const struct draft_like like = {
+        .shape = f->by_shape[shape], .files = f->by_files[files], .look_left = &f->look_left};
+    struct draft *d = &a->drafts[point];
+    json_t *request = make_request(a, point);
+
+    if (request == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, no_memory);
+    }
+    const int rc = draft_make(d, a->app, a->s->who, request, &like, err);
+    json_decref(request);
+    if (rc != 0) {
+        const struct err why = *err;
+        return FAIL_PARAM(err, why.code, why.param, "point %d of the grid: %s", point, why.text);
+    }
+    d->created_at = a->created_at;
+    d->array_index = point;
+    f->by_shape[shape] = like.shape != NULL ? like.shape : d;
+    f->by_files[files] = like.files != NULL ? like.files : d;
+    return 0;
+}
+
 static int make_drafts(struct array_draft *a, struct err *err)
 {
-    const bool alike = grid_is_alike(&a->grid);
+    struct firsts *f = calloc(1, sizeof *f);
+    int rc = 0;
 
     a->drafts = calloc((size_t)a->grid.point_count, sizeof *a->drafts);
-    while (a->drafts != NULL && a->made < a->grid.point_count) {
-        json_t *request = make_request(a, a->made);
-        if (request == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, no_memory);
-        }
-        struct draft *d = &a->drafts[a->made];
-        const int rc = draft_make(d, a->app, a->s->who, request,
-                                  alike && a->made > 0 ? &a->drafts[0] : NULL, err);
-        json_decref(request);
-        if (rc != 0) {
-            const struct err why = *err;
-            return FAIL_PARAM(err, why.code, why.param, "point %d of the grid: %s", a->made,
-                              why.text);
-        }
-        d->created_at = a->created_at;
-        d->array_index = a->made++;
+    if (f == NULL || a->drafts == NULL) {
+        rc = FAIL(err, ERR_NO_MEMORY, no_memory);
+    } else {
+        f->look_left = ARRAY_LOOK_BYTES;
     }
-    return a->drafts != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, no_memory);
+    while (rc == 0 && a->made < a->grid.point_count) {
+        rc = make_draft(a, a->made, f, err);
+        a->made += rc == 0;
+    }
+    free(f);
+    return rc;
 }
 
 static int find_earlier(sqlite3 *db, void *argument, struct err *err)

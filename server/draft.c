@@ -23,7 +23,8 @@ static const char no_memory[] = "no memory for a job";
 
 /* A file of another kind than the method trains on is refused here when a look at it is quick; the trainer looks in any
  * case. */
-static int check_training(const json_t *references, const struct spec *spec, struct err *err)
+static int check_training(const json_t *references, const struct spec *spec, int64_t *look_left,
+                          struct err *err)
 {
     const json_t *file = json_object_get(references, "training_file");
     const struct data_source source = {.path = json_string_value(json_object_get(file, "path")),
@@ -31,10 +32,11 @@ static int check_training(const json_t *references, const struct spec *spec, str
                                        .blame = ERR_BAD_TRAINING_FILE};
     struct holding holding;
 
-    if (spec->method == TRAIN_AUTO ||
-        json_integer_value(json_object_get(file, "bytes")) > LOOK_BYTES) {
+    const int64_t bytes = json_integer_value(json_object_get(file, "bytes"));
+    if (spec->method == TRAIN_AUTO || bytes > *look_left) {
         return 0;
     }
+    *look_left -= bytes;
     int rc = recipe_look(&holding, &source, spec->on_problem, err);
     if (rc == 0) {
         rc = recipe_check(&holding, (enum method_of_training)spec->method, source.name, err);
@@ -80,16 +82,22 @@ static int take_queue_fields(struct draft *d, struct spec *spec, const struct ap
 }
 
 static int look_up(struct draft *d, const struct app *app, const struct identity *who,
-                   const struct spec *spec, const struct draft *like, struct err *err)
+                   const struct spec *spec, const struct draft_like *like, struct err *err)
 {
-    if (like != NULL) {
-        d->references = json_incref(like->references);
-        d->sizing = like->sizing;
+    int64_t look_bytes = LOOK_BYTES;
+
+    if (like != NULL && like->shape != NULL) {
+        d->references = json_incref(like->shape->references);
+        d->sizing = like->shape->sizing;
         return 0;
     }
-    TRY(references_find(app, who, spec, &d->references, err));
-    TRY(report_check_policy(spec->on_problem, err));
-    TRY(check_training(d->references, spec, err));
+    if (like != NULL && like->files != NULL) {
+        d->references = json_incref(like->files->references);
+    } else {
+        TRY(references_find(app, who, spec, &d->references, err));
+        TRY(report_check_policy(spec->on_problem, err));
+        TRY(check_training(d->references, spec, like != NULL ? like->look_left : &look_bytes, err));
+    }
     return sizing_check(app, spec, d->references, &d->sizing, err);
 }
 
@@ -106,7 +114,7 @@ static int resolve(struct draft *d, const struct spec *spec, struct err *err)
 }
 
 static int check_all(struct draft *d, struct spec *spec, const struct app *app,
-                     const struct identity *who, const struct draft *like, struct err *err)
+                     const struct identity *who, const struct draft_like *like, struct err *err)
 {
     if (!text_is_plain(spec->name)) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "name", "the name has characters that can't be shown");
@@ -118,7 +126,7 @@ static int check_all(struct draft *d, struct spec *spec, const struct app *app,
 }
 
 int draft_make(struct draft *out, const struct app *app, const struct identity *who,
-               const json_t *request, const struct draft *like, struct err *err)
+               const json_t *request, const struct draft_like *like, struct err *err)
 {
     struct spec *spec = malloc(sizeof *spec);
 

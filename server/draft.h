@@ -31,11 +31,17 @@ struct draft {
     int64_t created_at, seq;        /* seq: out, of the row                   */
 };
 
-/* Check a request and look up what it refers to, as `who`. Where `like` is given, it is a draft whose files,
- * models and shapes are those of this one, and is not looked up again. On failure *out needs no draft_free.
+/* What need not be looked up again, because other drafts of the same array have it; NULL where none has. */
+struct draft_like {
+    const struct draft *shape; /* the same files, models and shapes           */
+    const struct draft *files; /* the same files and models                   */
+    int64_t *look_left;        /* bytes of training files that are looked at  */
+};
+
+/* Check a request and look up what it refers to, as `who`. `like` may be NULL. On failure *out needs no draft_free.
  * Errors: BAD_SPEC and those of references_find and sizing_check, with param; FORBIDDEN (param priority). */
 int draft_make(struct draft *out, const struct app *app, const struct identity *who,
-               const json_t *request, const struct draft *like, struct err *err);
+               const json_t *request, const struct draft_like *like, struct err *err);
 void draft_free(struct draft *d);
 
 /* The folder, aside; its name, after the commit; or no folder, after a failure. Errors: DISK_FULL, IO. */

@@ -131,7 +131,40 @@ void grid_name(char *out, size_t size, const struct grid *g, int point, const ch
     (void)snprintf(out, size, "%s%s", cut, brief);
 }
 
-bool grid_is_alike(const struct grid *g)
+static bool is_among(const char *name, const char *const *names, size_t count)
+{
+    size_t i = 0;
+
+    while (i < count && strcmp(names[i], name) != 0) {
+        i++;
+    }
+    return i < count;
+}
+
+/* Over the fields that are among the names, or over those that are not. */
+static int combination(const struct grid *g, int point, const char *const *names, size_t count,
+                       bool among)
+{
+    int number = 0;
+
+    for (int f = 0; f < g->field_count; f++) {
+        if (is_among(g->fields[f].name, names, count) == among) {
+            number =
+                number * (int)json_array_size(g->fields[f].values) + (int)value_index(g, point, f);
+        }
+    }
+    return number;
+}
+
+int grid_files(const struct grid *g, int point)
+{
+    static const char *const names[] = {"training_file", "validation_file", "model",  "adapter",
+                                        "tokenizer",     "on_problem",      "method", "config"};
+
+    return combination(g, point, names, sizeof names / sizeof names[0], true);
+}
+
+int grid_shape(const struct grid *g, int point)
 {
     static const char *const harmless[] = {
         "name",          "max_steps",       "n_epochs",     "learning_rate",
@@ -142,15 +175,5 @@ bool grid_is_alike(const struct grid *g)
         "at_time_limit", "preemptible",     "begin_at",     "visibility",
     };
 
-    for (int f = 0; f < g->field_count; f++) {
-        size_t i = 0;
-        while (i < sizeof harmless / sizeof harmless[0] &&
-               strcmp(harmless[i], g->fields[f].name) != 0) {
-            i++;
-        }
-        if (i == sizeof harmless / sizeof harmless[0]) {
-            return false;
-        }
-    }
-    return true;
+    return combination(g, point, harmless, sizeof harmless / sizeof harmless[0], false);
 }

@@ -35,7 +35,9 @@ json_t *grid_point(const struct grid *g, int point);
 /* "BASE [learning_rate=0.001 seed=2]", or "BASE [#3]" where that is too long. Plain text when base is. */
 void grid_name(char *out, size_t size, const struct grid *g, int point, const char *base);
 
-/* Whether two points differ in nothing that decides which files, models and shapes a job has. */
-bool grid_is_alike(const struct grid *g);
+/* The number of the point's combination of those fields that decide which files and models a job has, and which
+ * shape: points of the same number are alike in it. Below point_count. */
+int grid_files(const struct grid *g, int point);
+int grid_shape(const struct grid *g, int point);
 
 #endif

@@ -150,14 +150,21 @@ static void a_thousand_points_are_the_most(void)
     EXPECT(!reads_sizes(&g, 1000, 1000));
 }
 
-static void points_are_alike_when_only_numbers_of_the_training_differ(void)
+static void points_are_alike_in_files_and_shape_where_those_fields_are(void)
 {
     struct grid g;
 
-    EXPECT(reads(&g, "{\"seed\":[1,2],\"learning_rate\":[1]}") && grid_is_alike(&g));
-    EXPECT(reads(&g, "{\"seed\":[1],\"micro_batch_size\":[1,2]}") && !grid_is_alike(&g));
-    EXPECT(reads(&g, "{\"training_file\":[\"a\",\"b\"]}") && !grid_is_alike(&g));
-    EXPECT(reads(&g, "{\"devices\":[1,2]}") && !grid_is_alike(&g));
+    EXPECT(reads(&g, "{\"seed\":[1,2],\"learning_rate\":[1,2,3]}"));
+    for (int p = 0; p < g.point_count; p++) {
+        EXPECT(grid_shape(&g, p) == 0 && grid_files(&g, p) == 0);
+    }
+    EXPECT(reads(&g, "{\"model\":[\"a\",\"b\"],\"seed\":[1,2],\"micro_batch_size\":[1,2,4]}"));
+    for (int p = 0; p < g.point_count; p++) {
+        EXPECT(grid_files(&g, p) == p / 6);
+        EXPECT(grid_shape(&g, p) == p / 6 * 3 + p % 3);
+    }
+    EXPECT(reads(&g, "{\"devices\":[1,2]}") && grid_shape(&g, 1) == 1 && grid_files(&g, 1) == 0);
+    EXPECT(reads(&g, "{\"config\":[{\"a\":1},{\"a\":2}]}") && grid_files(&g, 1) == 1);
 }
 
 int main(void)
@@ -168,7 +175,7 @@ int main(void)
     RUN(refuses_what_is_no_grid);
     RUN(sixteen_fields_are_the_most);
     RUN(a_thousand_points_are_the_most);
-    RUN(points_are_alike_when_only_numbers_of_the_training_differ);
+    RUN(points_are_alike_in_files_and_shape_where_those_fields_are);
     json_decref(object);
     return tap_done();
 }
