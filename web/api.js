@@ -74,6 +74,8 @@ export const get = async (path, signal) => (await open('GET', path, undefined, {
 export const post = async (path, body, more, signal) =>
   (await open('POST', path, body, { more, signal })).json();
 
+export const patch = async (path, body) => (await open('PATCH', path, body)).json();
+
 // One call whose reply is a stream of server-sent events: yields the object of each until [DONE]. Throws ApiError,
 // also for an error inside the stream; a signal that breaks it off ends it quietly.
 export async function* postStream(path, body, signal) {

@@ -2,6 +2,7 @@
 //
 //   #/            the list of jobs     #/new?like=JOB      a new run, with the settings of a job
 //   #/jobs/ID     a job                #/new?model=ID      a new run that starts from a model
+//   #/queue        what waits and why   #/machine            devices and how they are joined
 //   #login=CODE   signs in, once       #/talk?model=ID     a talk with a model
 import { ApiError, get, onSignedOut, post, setCsrf } from './api.js';
 import { loadPlotter } from './chart.js';
@@ -9,7 +10,9 @@ import { h, setString, translate } from './dom.js';
 import { jobView } from './job.js';
 import { jobsView } from './jobs.js';
 import { isLive, listen, startLive, stopLive } from './live.js';
+import { machineView } from './machine.js';
 import { newView } from './new.js';
+import { queueView } from './queue.js';
 import { signInView } from './signin.js';
 import {
   LANGUAGES,
@@ -31,6 +34,8 @@ const ROUTES = [
   [/^#?\/?$/, () => jobsView(user)],
   [/^#\/jobs\/([^/?]+)$/, (id) => jobView(decodeURIComponent(id))],
   [/^#\/new(?:\?(.+))?$/, (query) => newView(valuesOf(query))],
+  [/^#\/queue$/, () => queueView(user)],
+  [/^#\/machine$/, () => machineView(user)],
   [/^#\/talk(?:\?(.+))?$/, (query) => talkView(valuesOf(query))],
 ];
 
@@ -115,6 +120,8 @@ function paintHeader() {
       'nav',
       { 't-aria-label': 'page.navigation' },
       h('a', { href: '#/', t: 'page.jobs' }),
+      h('a', { href: '#/queue', t: 'page.queue' }),
+      h('a', { href: '#/machine', t: 'page.machine' }),
       h('a', { href: '#/new', t: 'page.new' }),
       h('a', { href: '#/talk', t: 'page.talk' }),
     );

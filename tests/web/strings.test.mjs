@@ -50,6 +50,18 @@ const made = [
     `talk.${name}`,
     `talk.${name}_help`,
   ]),
+  ...['urgent', 'normal', 'low', 'idle'].map((word) => `class.${word}`),
+  ...['free', 'leased', 'busy', 'quarantined', 'lost', 'unusable'].map((word) => `device.${word}`),
+  ...['X', 'PIX', 'PXB', 'PHB', 'NODE', 'SYS', 'NV', 'unknown'].map((word) => `link.${word}`),
+  ...['probed', 'file'].map((word) => `machine.source_${word}`),
+  ...['utilization', 'temperature', 'power', 'ecc', 'cores', 'node', 'pcie', 'capability', 'mig'].map(
+    (word) => `machine.${word}`,
+  ),
+  ...['processor', 'core_count', 'main_memory', 'channels', 'memory_ecc', 'psu'].map(
+    (word) => `machine.${word}`,
+  ),
+  ...['first', 'up', 'down', 'pause', 'cancel'].map((verb) => `queue.${verb}_label`),
+  ...['first', 'up', 'down'].map((verb) => `queue.${verb}`),
   'set.training',
   'set.validation',
 ];
@@ -104,6 +116,11 @@ test('Chinese strings are Chinese, but for names of things', () => {
     'field.adam_eps',
     'field.dropout',
     'progress.of',
+    'queue.need',
+    'queue.of',
+    'machine.ecc',
+    'machine.pcie',
+    'machine.mig',
   ];
   const foreign = Object.entries(strings.zh).filter(
     ([key, text]) => !/\p{Script=Han}/u.test(text) && !names.includes(key),
