@@ -6,7 +6,7 @@
 
 #include "kernels/check.h"
 
-enum { DAY_S = 86400 };
+enum { DAY_S = 86400, LATELY = 50 };
 
 /* Room for one more element in a list that grows by doubling; `list` is the address of its pointer. */
 static int grow(void *list, int count, size_t size, struct err *err)
@@ -339,6 +339,33 @@ static int load_waiting(struct desk_queue *q, bool **fresh, sqlite3 *db, struct 
     return rc;
 }
 
+/* How long waiting jobs will run: like runs of the moment by their speed, and like those that succeeded lately. */
+static int foresee_lengths(struct desk_queue *q, int runs, sqlite3 *db, struct err *err)
+{
+    sqlite3_stmt *row = NULL;
+    bool found = false;
+
+    TRY(db_query(&row, db, err,
+                 "SELECT total(x), count(*) FROM (SELECT ended_at-started_at AS x FROM attempts"
+                 " WHERE ended_at IS NOT NULL AND cause='' ORDER BY job_seq DESC, n DESC LIMIT ?)",
+                 "i", (int64_t)LATELY));
+    const int rc = db_next(row, &found, err);
+    double sum = rc == 0 && found ? sqlite3_column_double(row, 0) : 0.0;
+    int count = rc == 0 && found ? sqlite3_column_int(row, 1) : 0;
+    sqlite3_finalize(row);
+    for (int i = 0; i < runs; i++) {
+        if (q->jobs[i].likely_at < q->jobs[i].free_at) {
+            sum += (double)(q->jobs[i].likely_at - q->jobs[i].started_at);
+            count++;
+        }
+    }
+    const int64_t usual = count > 0 ? (int64_t)(sum / count) + 1 : INT64_MAX;
+    for (int i = runs; i < q->job_count; i++) {
+        q->jobs[i].likely_s = usual < q->jobs[i].limit_s ? usual : q->jobs[i].limit_s;
+    }
+    return rc;
+}
+
 /* A waiting job and one of its parents. Rows of jobs are wide: most parents are in the queue themselves, and
  * are not looked up. */
 static int take_dependency(struct desk_queue *q, int runs, struct queue_job *j, sqlite3_stmt *row,
@@ -462,6 +489,7 @@ int desk_load(struct desk_queue *out, sqlite3 *db, const struct settings *s,
     TRY(load_windows(out, db, m, now, err));
     const int runs = out->job_count;
     int rc = load_waiting(out, &fresh, db, err);
+    rc = rc != 0 ? rc : foresee_lengths(out, runs, db, err);
     rc = rc != 0 ? rc : load_dependencies(out, runs, fresh, db, err);
     free(fresh);
     if (rc == 0) {

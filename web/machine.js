@@ -333,7 +333,12 @@ export function machineView(user) {
         fact('core_count', formatInteger(m.cores)),
         fact(
           'main_memory',
-          t('machine.free_of', { free: formatBytes(m.memory_free_bytes), total: formatBytes(m.memory_bytes) }),
+          m.source === 'file'
+            ? formatBytes(m.memory_bytes)
+            : t('machine.free_of', {
+                free: formatBytes(m.memory_free_bytes),
+                total: formatBytes(m.memory_bytes),
+              }),
         ),
         fact('channels', m.memory_channels > 0 ? formatInteger(m.memory_channels) : null),
         fact('memory_ecc', m.memory_ecc ? t('machine.on') : null),
