@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/openapi_bodies.h"
 #include "server/route.h"
-#include "trainer/spec.h"
 
 enum { QUERIES = 8 };
 
@@ -52,8 +52,6 @@ static json_t *parameters_of(const struct route *r)
 
 static json_t *body_of(const struct route *r)
 {
-    const bool is_request = strcmp(r->name, "job_submit") == 0 || strcmp(r->name, "plan") == 0;
-
     if (r->body == BODY_RAW) {
         return json_pack("{s:b, s:{s:{}}}", "required", 1, "content", "application/octet-stream");
     }
@@ -62,13 +60,8 @@ static json_t *body_of(const struct route *r)
                          "content", "multipart/form-data", "schema", "type", "object", "properties",
                          "file", "type", "string", "format", "binary", "purpose", "type", "string");
     }
-    json_t *schema = json_pack("{s:s}", "type", "object");
-    if (is_request) {
-        (void)json_object_set_new(schema, "additionalProperties", json_false());
-        (void)json_object_set_new(schema, "properties", spec_schema());
-    }
     return json_pack("{s:b, s:{s:{s:o}}}", "required", r->body == BODY_JSON, "content",
-                     "application/json", "schema", schema);
+                     "application/json", "schema", openapi_body(r->name));
 }
 
 static json_t *operation(const struct route *r)

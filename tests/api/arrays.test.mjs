@@ -200,3 +200,17 @@ test('a thousand points are made at once, and none is left when honed is killed 
   assert.ok(names.every((name) => !name.endsWith('.new')));
   assert.equal(names.length, before_ + (now.length - arrays) * 1000);
 });
+
+test('the document says what may be asked', async () => {
+  const { paths } = await honed.call('GET', '/openapi.json');
+  const body = (method, path) => paths[path][method].requestBody.content['application/json'].schema;
+  const spec = body('post', '/v1/jobs').properties;
+  assert.deepEqual(body('post', '/v1/arrays').properties.request.properties, spec);
+  assert.deepEqual(body('post', '/v1/arrays').required, ['request', 'grid']);
+  assert.deepEqual(body('post', '/v1/jobs/{id}/clone').properties.changes.properties, spec);
+  assert.deepEqual(Object.keys(body('patch', '/v1/jobs/{id}').properties), ['name', 'priority', 'time_limit_s', 'visibility', 'preemptible', 'begin_at']);
+  assert.deepEqual(body('patch', '/v1/jobs/{id}').properties.priority, spec.priority);
+  assert.deepEqual(body('post', '/v1/jobs/{id}/move').properties.to.enum, ['first', 'last']);
+  assert.deepEqual(body('patch', '/v1/arrays/{id}').properties.max_running, { type: 'integer', minimum: 0, maximum: 1000 });
+  assert.deepEqual(body('post', '/v1/reservations').required, ['to_at', 'devices']);
+});
