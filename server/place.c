@@ -345,6 +345,7 @@ static uint64_t best_set(const struct machine *m, uint64_t fit, uint64_t others,
     f.want = want;
     f.best_quality = 0;
     f.found = false;
+    memset(f.twin, 0xff, sizeof f.twin); /* -1 */
     field_make(&f, m, fit, others);
     if (want == 1) {
         for (int i = 0; i < f.fits; i++) {

@@ -37,6 +37,30 @@ static int look_at_devices(struct making *k, sqlite3 *db, int64_t bytes, struct 
     return rc;
 }
 
+/* Which devices these are, and the memory node, where all of them are near one of several. */
+static void give_place(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
+{
+    size_t n = 0;
+    bool is_one = m->node_count > 1;
+
+    plan->memory_node = -1;
+    for (int d = 0; d < m->device_count; d++) {
+        const struct device *one = &m->devices[d];
+
+        if ((devices >> d & 1U) == 0) {
+            continue;
+        }
+        is_one = is_one && one->node >= 0 && (plan->devices == 0 || plan->memory_node == one->node);
+        plan->memory_node = is_one ? one->node : -1;
+        plan->devices++;
+        plan->gpus += one->kind == DEVICE_GPU;
+        if (n < sizeof plan->device_ids) {
+            n += (size_t)snprintf(plan->device_ids + n, sizeof plan->device_ids - n, "%s%s",
+                                  n == 0 ? "" : ",", one->id);
+        }
+    }
+}
+
 /* The cores of all devices together, each once. */
 static void give_cores(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
 {
@@ -64,6 +88,7 @@ static int fill(struct making *k, sqlite3 *db, sqlite3_stmt *row, struct attempt
     plan->attempt = k->job->attempt;
     plan->threads = (int)json_integer_value(json_object_get(resolved, "threads"));
     plan->memory_bytes = bytes * __builtin_popcountll(k->devices);
+    give_place(plan, inventory_machine(k->app->inventory), k->devices);
     give_cores(plan, inventory_machine(k->app->inventory), k->devices);
     (void)snprintf(plan->cache, sizeof plan->cache, "%s/cache", k->app->settings->data);
     int rc = references_plan(references, plan, err);

@@ -35,7 +35,8 @@ static bool same_plan(const struct attempt_plan *a, const struct attempt_plan *b
            strcmp(a->model, b->model) == 0 && strcmp(a->tokenizer, b->tokenizer) == 0 &&
            strcmp(a->training, b->training) == 0 && strcmp(a->validation, b->validation) == 0 &&
            strcmp(a->cache, b->cache) == 0 && a->memory_bytes == b->memory_bytes &&
-           strcmp(a->fingerprint, b->fingerprint) == 0;
+           a->memory_node == b->memory_node && a->devices == b->devices && a->gpus == b->gpus &&
+           strcmp(a->device_ids, b->device_ids) == 0 && strcmp(a->fingerprint, b->fingerprint) == 0;
 }
 
 /* Opening the job fails with this code and these words. */
@@ -69,6 +70,10 @@ static void a_folder_by_the_server_is_read_as_it_was_made(void)
                                  .training = "/files/f 1",
                                  .cache = "/cache",
                                  .memory_bytes = 1LL << 40,
+                                 .memory_node = 1,
+                                 .devices = 2,
+                                 .gpus = 1,
+                                 .device_ids = "GPU-1,cpu0",
                                  .fingerprint = "abc"};
     EXPECT(attempt_plan_write(sub, &given, &err) == 0);
     EXPECT(job_folder_open(&job, sub, &err) == 0);
@@ -116,7 +121,7 @@ static void the_attempt_is_the_newest_that_was_never_started(void)
     EXPECT(job_folder_open(&job, dir, &err) == 0 && job.attempt == 1);
     job_folder_close(&job);
     /* It was started and its launcher is gone without a word: lost. */
-    EXPECT(job_pid_write(dir, 1, &err) == 0 && job_pid_attempt(dir) == 1);
+    EXPECT(job_pid_write(dir, 1, "", &err) == 0 && job_pid_attempt(dir) == 1);
     EXPECT(job_folder_open(&job, dir, &err) == 0 && job.attempt == 2);
     EXPECT(job.plan.attempt == 2 && says(job.plan.training, "/t.txt"));
     job_folder_close(&job);
@@ -125,7 +130,7 @@ static void the_attempt_is_the_newest_that_was_never_started(void)
     EXPECT(job_folder_open(&job, dir, &err) == 0 && job.attempt == 3);
     job_folder_close(&job);
     /* The server has planned another one, differently. */
-    EXPECT(job_pid_write(dir, 3, &err) == 0);
+    EXPECT(job_pid_write(dir, 3, "", &err) == 0);
     struct attempt_plan given = {.attempt = 10, .threads = 3, .training = "/f"};
     EXPECT(attempt_plan_write(dir, &given, &err) == 0);
     EXPECT(job_folder_open(&job, dir, &err) == 0 && job.attempt == 10 && job.plan.threads == 3);
@@ -216,6 +221,9 @@ static void damaged_files_are_refused_with_their_name(void)
                                         "{\"inputs\":{},\"cores\":[-1]}",
                                         "{\"inputs\":{},\"cores\":[0.5]}",
                                         "{\"inputs\":{},\"cores\":5}",
+                                        "{\"inputs\":{},\"memory_node\":-2}",
+                                        "{\"inputs\":{},\"devices\":-1}",
+                                        "{\"inputs\":{},\"device_ids\":[]}",
                                         "{\"inputs\":{},\"isa\":\"a-name-that-is-too-long\"}",
                                         "{\"inputs\":{},\"memory_bytes\":\"1\"}"};
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {

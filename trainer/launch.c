@@ -24,6 +24,9 @@
 
 #include "kernels/check.h"
 #include "trainer/base/io.h"
+#include "trainer/bind.h"
+#include "trainer/exhaustion.h"
+#include "trainer/group.h"
 #include "trainer/process.h"
 #include "trainer/signals.h"
 
@@ -47,10 +50,13 @@ struct report {
 struct launcher {
     const struct launch_steps *steps;
     struct job_folder job;
-    struct events *events;  /* owned                                               */
-    struct report *reports; /* owned; shared with the children, one for each rank  */
-    pid_t *pids;            /* owned; one for each rank, 0 when it does not run    */
-    pid_t self, group;      /* group: process group of the children                */
+    struct events *events;    /* owned                                               */
+    struct report *reports;   /* owned; shared with the children, one for each rank  */
+    pid_t *pids;              /* owned; one for each rank, 0 when it does not run    */
+    pid_t self, group;        /* group: process group of the children                */
+    char control[GROUP_PATH]; /* control group of the children; "": none           */
+    struct exhaustion memory;
+    int64_t peak, end_peak; /* bytes that the child that ended last held at most, and any of them */
     int lock, log, signals; /* descriptors                                         */
     int alive;              /* children that run                                   */
     bool is_preparing;
@@ -169,7 +175,9 @@ static _Noreturn void be_child(struct launcher *l, launch_step *step, int rank)
     (void)setpgid(0, l->group);
     (void)snprintf(name, sizeof name, l->is_preparing ? "hone prepare" : "hone rank %d", rank);
     (void)prctl(PR_SET_NAME, name);
+    (void)group_join(l->control);
     redirect(l->log);
+    bind_process(&l->job.plan);
     offer_to_oom_killer();
     heed_signals(l->is_preparing);
 
@@ -202,6 +210,7 @@ static void signal_children(struct launcher *l, int signal)
         if (l->group > 0) {
             (void)kill(-l->group, SIGKILL);
         }
+        (void)group_kill(l->control);
         l->was_killed = true;
         l->kill_at_ms = NEVER;
     }
@@ -254,8 +263,43 @@ static void read_signals(struct launcher *l)
     }
 }
 
+/* What was planned and what was seen, as the end of a sentence. */
+static void memory_text(char *out, size_t size, const struct launcher *l)
+{
+    const int64_t left = exhaustion_free(&l->memory), planned = l->job.plan.memory_bytes;
+    const double gib = 0x1p30;
+    int n = 0;
+
+    out[0] = '\0';
+    if (planned > 0) {
+        n = snprintf(out, size, "; %.2f GiB were planned", (double)planned / gib);
+    }
+    n += snprintf(out + n, size - (size_t)n, "; it held %.2f GiB at most", (double)l->peak / gib);
+    if (left >= 0) {
+        (void)snprintf(out + n, size - (size_t)n, " and %.2f GiB of the machine were free",
+                       (double)left / gib);
+    }
+}
+
+static void explain_kill(struct launcher *l, const char *who, struct err *out)
+{
+    char memory[160];
+
+    if (!exhaustion_found(&l->memory)) {
+        err_set(out, ERR_DEVICE,
+                "%s was killed (signal %d, SIGKILL) by somebody outside Hone: the machine had not "
+                "run out of memory",
+                who, SIGKILL);
+        return;
+    }
+    memory_text(memory, sizeof memory, l);
+    err_set(out, ERR_NO_MEMORY,
+            "%s was killed (signal %d, SIGKILL) because the machine ran out of memory%s", who,
+            SIGKILL, memory);
+}
+
 /* Why a child ended that did not return well. */
-static void explain(const struct launcher *l, int rank, int status, struct attempt_exit *end)
+static void explain(struct launcher *l, int rank, int status, struct attempt_exit *end)
 {
     const struct report *report = &l->reports[rank];
     char who[32];
@@ -265,16 +309,18 @@ static void explain(const struct launcher *l, int rank, int status, struct attem
     end->exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (end->signal == SIGKILL || end->exit == OUT_OF_MEMORY) {
-        err_set(&end->error, ERR_DEVICE,
-                "%s was killed (signal %d, SIGKILL), most likely because the machine ran out of "
-                "memory",
-                who, SIGKILL);
+        explain_kill(l, who, &end->error);
     } else if (end->signal != 0) {
         const char *name = sigabbrev_np(end->signal);
         err_set(&end->error, ERR_DEVICE, "%s was ended by signal %d (SIG%s); see log.txt", who,
                 end->signal, name == NULL ? "?" : name);
     } else if (report->has_returned) {
         end->error = report->err;
+        if (report->err.code == ERR_NO_MEMORY) {
+            char memory[160];
+            memory_text(memory, sizeof memory, l);
+            err_set(&end->error, ERR_NO_MEMORY, "%.300s%s", report->err.text, memory);
+        }
     } else {
         err_set(&end->error, ERR_DEVICE, "%s ended with status %d without a reason; see log.txt",
                 who, end->exit);
@@ -327,11 +373,15 @@ static void note_end(struct launcher *l, int rank, int status)
 
 static void reap(struct launcher *l)
 {
+    struct rusage used;
     int status;
 
-    for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+    for (pid_t pid = wait4(-1, &status, WNOHANG, &used); pid > 0;
+         pid = wait4(-1, &status, WNOHANG, &used)) {
+        l->peak = (int64_t)used.ru_maxrss << 10;
         for (int i = 0; i < l->steps->ranks; i++) {
             if (l->pids[i] == pid) {
+                l->end_peak = l->peak > l->end_peak ? l->peak : l->end_peak;
                 note_end(l, i, status);
                 break;
             }
@@ -347,7 +397,10 @@ static void watch(struct launcher *l)
         const int64_t left = l->kill_at_ms == NEVER ? -1 : l->kill_at_ms - now_ms();
         const int64_t timeout = left < 0 && l->kill_at_ms != NEVER ? 0 : left;
 
-        (void)poll(&wait, 1, timeout > INT32_MAX ? INT32_MAX : (int)timeout);
+        (void)poll(&wait, 1,
+                   timeout < 0 || timeout > EXHAUSTION_PAUSE_MS ? EXHAUSTION_PAUSE_MS
+                                                                : (int)timeout);
+        exhaustion_look(&l->memory);
         read_signals(l);
         reap(l);
         if (l->alive > 0 && l->kill_at_ms <= now_ms()) {
@@ -376,6 +429,7 @@ static void bury(struct launcher *l)
 
     for (int i = 0; i < BURIAL_TRIES; i++) {
         pid_t pid;
+        (void)group_kill(l->control);
         do {
             pid = waitpid(-1, &status, WNOHANG);
         } while (pid > 0);
@@ -416,6 +470,8 @@ static void decide(struct launcher *l)
     struct attempt_exit *end = &l->end;
 
     end->ended_at = now();
+    end->planned_bytes = l->job.plan.memory_bytes;
+    end->peak_bytes = l->end_peak;
     for (int i = 0; i < l->steps->ranks; i++) {
         end->step = l->reports[i].step > end->step ? l->reports[i].step : end->step;
     }
@@ -498,7 +554,9 @@ static int prepare_attempt(struct launcher *l, struct err *err)
     TRY(events_cut_torn_line(l->job.dir, err));
     TRY(events_open(&l->events, l->job.dir, l->job.attempt, false, err));
     TRY(attempt_exit_reserve(l->job.dir, l->job.attempt, err));
-    return job_pid_write(l->job.dir, l->job.attempt, err);
+    group_make(l->control, l->job.id, l->job.attempt);
+    exhaustion_begin(&l->memory, l->steps->root == NULL ? "" : l->steps->root, l->control);
+    return job_pid_write(l->job.dir, l->job.attempt, l->control, err);
 }
 
 static int launch(struct launcher *l, const char *dir, struct err *err)
@@ -552,6 +610,9 @@ int launch_run(const char *dir, const struct launch_steps *steps, struct err *er
     int rc = become_launcher(&l->signals, err);
     if (rc == 0) {
         rc = launch(l, dir, err);
+    }
+    if (!group_remove(l->control)) {
+        (void)dprintf(l->log, "hone: the control group %s can't be removed\n", l->control);
     }
     events_close(l->events);
     job_folder_close(&l->job);

@@ -6,7 +6,8 @@
  *
  * The launcher itself does next to nothing, so it outlives whatever happens to its children: it
  * holds the lock, passes signals on, kills what does not end in time, reaps all descendants, writes
- * the `ended` event and, last, exit.json. Children die with it (PR_SET_PDEATHSIG).
+ * the `ended` event and, last, exit.json. Children die with it (PR_SET_PDEATHSIG); they are in a
+ * control group of their own where that may be (group.h), on the plan's cores and memory node.
  *
  *    SIGTERM to the launcher  ranks save and leave         -> "stopped"
  *    SIGINT                   ranks leave without saving   -> "cancelled"
@@ -14,7 +15,8 @@
  *    while preparing          SIGTERM and SIGINT end the child at once, SIGUSR1 is ignored
  *    grace period over        SIGKILL to all of them; still "stopped" or "cancelled", with an
  *                             error (interrupted) that says so
- *    a rank fails or dies     the others get 2 seconds, then SIGKILL; "failed", with the reason
+ *    a rank fails or dies     SIGKILL of a rank is out of memory only with evidence
+ *                             (exhaustion.h), else a lost worker; the others get 2 seconds, then SIGKILL; "failed", with the reason
  *                             of the rank that was first
  */
 #ifndef TRAINER_LAUNCH_H
@@ -39,6 +41,7 @@ struct launch_steps {
     int ranks;           /* at least 1                                                */
     int grace_ms;        /* from SIGTERM or SIGINT to SIGKILL; 0: 120 s               */
     const char *version; /* of the program, for the `started` event                  */
+    const char *root;    /* below which /proc is asked about memory; NULL: the system's  */
 };
 
 /* Run the next attempt of the job in `dir` to its end. Makes the calling process a launcher for

@@ -176,13 +176,14 @@ int attempt_plan_write(const char *dir, const struct attempt_plan *plan, struct 
         (void)json_array_append_new(cores, json_integer(plan->cores[i]));
     }
     json_t *value = json_pack(
-        "{s:i, s:i, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:o}", "attempt",
-        plan->attempt, "threads", plan->threads, "cores", cores, "isa", text_or_null(plan->isa),
-        "inputs", "model", text_or_null(plan->model), "adapter", text_or_null(plan->adapter),
-        "tokenizer", text_or_null(plan->tokenizer), "training", text_or_null(plan->training),
-        "validation", text_or_null(plan->validation), "cache", text_or_null(plan->cache),
-        "memory_bytes", (json_int_t)plan->memory_bytes, "fingerprint",
-        text_or_null(plan->fingerprint));
+        "{s:i, s:i, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:i, s:i, s:i, s:o, s:o}",
+        "attempt", plan->attempt, "threads", plan->threads, "cores", cores, "isa",
+        text_or_null(plan->isa), "inputs", "model", text_or_null(plan->model), "adapter",
+        text_or_null(plan->adapter), "tokenizer", text_or_null(plan->tokenizer), "training",
+        text_or_null(plan->training), "validation", text_or_null(plan->validation), "cache",
+        text_or_null(plan->cache), "memory_bytes", (json_int_t)plan->memory_bytes, "memory_node",
+        plan->memory_node, "devices", plan->devices, "gpus", plan->gpus, "device_ids",
+        text_or_null(plan->device_ids), "fingerprint", text_or_null(plan->fingerprint));
     if (value == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the plan, or a path in it is not UTF-8");
     }
@@ -229,6 +230,10 @@ static int read_plan(struct attempt_plan *out, const json_t *value, const char *
     TRY(read_text(&f, "isa", out->isa, sizeof out->isa, err));
     TRY(read_text(&f, "cache", out->cache, sizeof out->cache, err));
     TRY(fields_integer(&f, "memory_bytes", FIELD_OPTIONAL, 0, INT64_MAX, &out->memory_bytes, err));
+    TRY(read_int(&f, "memory_node", -1, JOB_CORES_MAX, &out->memory_node, err));
+    TRY(read_int(&f, "devices", 0, JOB_CORES_MAX, &out->devices, err));
+    TRY(read_int(&f, "gpus", 0, JOB_CORES_MAX, &out->gpus, err));
+    TRY(read_text(&f, "device_ids", out->device_ids, sizeof out->device_ids, err));
     TRY(read_text(&f, "fingerprint", out->fingerprint, sizeof out->fingerprint, err));
     TRY(fields_object(&f, "inputs", FIELD_REQUIRED, &in.object, err));
     TRY(read_text(&in, "model", out->model, sizeof out->model, err));
@@ -243,7 +248,7 @@ int attempt_plan_read(struct attempt_plan *out, const char *dir, int attempt, st
     char path[JOB_PATH_SIZE];
     json_t *value = NULL;
 
-    *out = (struct attempt_plan){.attempt = attempt};
+    *out = (struct attempt_plan){.attempt = attempt, .memory_node = -1};
     TRY(attempt_path(path, dir, attempt, "plan.json", err));
     TRY(json_parse_file(&value, path, JOB_FILE_MAX, err));
     const int rc = read_plan(out, value, path, err);
@@ -310,12 +315,13 @@ int attempt_exit_write(const char *dir, int attempt, const struct attempt_exit *
         end->error.code == ERR_NONE
             ? json_null()
             : json_pack("{s:s, s:s}", "code", err_word(end->error.code), "message", clean);
-    json_t *value =
-        json_pack("{s:s, s:I, s:o, s:o, s:o, s:o, s:f}", "status", ended_word(end->status), "step",
-                  (json_int_t)end->step, "error", error, "exit",
-                  end->exit < 0 ? json_null() : json_integer(end->exit), "signal",
-                  end->signal == 0 ? json_null() : json_integer(end->signal), "rank",
-                  end->rank < 0 ? json_null() : json_integer(end->rank), "ended_at", end->ended_at);
+    json_t *value = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:f}", "status",
+                              ended_word(end->status), "step", (json_int_t)end->step, "error",
+                              error, "exit", end->exit < 0 ? json_null() : json_integer(end->exit),
+                              "signal", end->signal == 0 ? json_null() : json_integer(end->signal),
+                              "rank", end->rank < 0 ? json_null() : json_integer(end->rank),
+                              "planned_bytes", (json_int_t)end->planned_bytes, "peak_bytes",
+                              (json_int_t)end->peak_bytes, "ended_at", end->ended_at);
     char *text = value == NULL ? NULL : json_dumps(value, JSON_INDENT(2));
     json_decref(value);
     if (text == NULL) {
@@ -342,6 +348,9 @@ static int read_exit(struct attempt_exit *out, const json_t *value, const char *
     TRY(read_int(&f, "exit", 0, INT_MAX, &out->exit, err));
     TRY(read_int(&f, "signal", 0, INT_MAX, &out->signal, err));
     TRY(read_int(&f, "rank", 0, INT_MAX, &out->rank, err));
+    TRY(fields_integer(&f, "planned_bytes", FIELD_OPTIONAL, 0, INT64_MAX, &out->planned_bytes,
+                       err));
+    TRY(fields_integer(&f, "peak_bytes", FIELD_OPTIONAL, 0, INT64_MAX, &out->peak_bytes, err));
     TRY(fields_number(&f, "ended_at", FIELD_REQUIRED, 0.0, 1e15, &out->ended_at, err));
     TRY(fields_object(&f, "error", FIELD_OPTIONAL, &in.object, err));
     if (in.object != NULL) {
@@ -434,7 +443,8 @@ static int plan_from_request(struct job_folder *job, struct err *err)
     struct attempt_plan *p = &job->plan;
     const struct spec *s = &job->spec;
 
-    *p = (struct attempt_plan){.attempt = job->attempt, .threads = (int)s->threads};
+    *p = (struct attempt_plan){
+        .attempt = job->attempt, .threads = (int)s->threads, .memory_node = -1};
     TRY(resolve_input(p->model, job->dir, "model", s->model, ERR_NO_MODEL, err));
     TRY(resolve_input(p->adapter, job->dir, "adapter", s->adapter, ERR_NO_MODEL, err));
     TRY(resolve_input(p->tokenizer, job->dir, "tokenizer", s->tokenizer, ERR_NO_MODEL, err));

@@ -8,7 +8,7 @@
  *                                  launcher, the preparing child, rank 0, the launcher again
  *    jobs/ID/log.txt               stdout and stderr of all ranks
  *    jobs/ID/lock                  flock held while the launcher or a rank of it lives
- *    jobs/ID/pid                   who holds it: {"pid", "start_time", "boot_id", "attempt"}
+ *    jobs/ID/pid                   who holds it: {"pid", "start_time", "boot_id", "attempt", "group"}
  *    jobs/ID/checkpoints/          step-00001000/ and so on; latest -> step-00001000
  *
  * The life of attempt N, seen from outside:
@@ -86,6 +86,9 @@ struct attempt_plan {
     char validation[JOB_PATH_SIZE]; /* file                                                */
     char cache[JOB_PATH_SIZE];      /* folder for tokenized files; made when missing       */
     int64_t memory_bytes;           /* what the planner granted; 0: not known              */
+    int memory_node;                /* where its memory should be; -1: anywhere            */
+    int devices, gpus;              /* that it holds, and how many are GPUs; 0: not known  */
+    char device_ids[JOB_PATH_SIZE]; /* "cpu0,cpu1"                                         */
     char fingerprint[65];           /* of the planned layout; "": not known                */
 };
 
@@ -97,7 +100,9 @@ struct attempt_exit {
     int exit;   /* exit status of the rank that decided the end; -1 when a signal ended it */
     int signal; /* the signal that ended it; 0 when none                             */
     int rank;   /* that rank; -1 when it was before the ranks started                */
-    double ended_at; /* seconds since 1970                                                */
+    int64_t planned_bytes; /* of the plan; 0: not known                               */
+    int64_t peak_bytes;    /* the most that a rank held in main memory; 0: not known  */
+    double ended_at;       /* seconds since 1970                                                */
 };
 
 /* Make the folder `dir`, whose parent exists, with spec.json. Errors: BAD_STATE when it exists,
@@ -153,8 +158,9 @@ int job_lock(int *fd, const char *dir, struct err *err);
 /* Does a launcher, or a rank that outlived it, hold the lock? */
 bool job_is_alive(const char *dir);
 
-/* Record the calling process as the launcher of `attempt`. */
-int job_pid_write(const char *dir, int attempt, struct err *err);
+/* Record the calling process as the launcher of `attempt`, whose processes are in the control group `group`
+ * (group.h; "" for none). */
+int job_pid_write(const char *dir, int attempt, const char *group, struct err *err);
 
 /* The attempt that was started last, from the pid file; 0 when none was. */
 int job_pid_attempt(const char *dir);
@@ -174,7 +180,7 @@ int64_t job_pid_age_ms(const char *dir);
 int job_signal(const char *dir, int signal, struct err *err);
 
 /* Kill every process that was started with HONE_JOB_DIR=dir in its environment, other than the
- * caller: what may be left when a launcher was killed, and may still hold the lock. A living
+ * caller, and what is in the control group of the pid file, which goes when it is empty: what may be left when a launcher was killed, and may still hold the lock. A living
  * launcher is no exception: ask job_signal first. Returns how many there were. */
 int job_sweep(const char *dir);
 

@@ -13,6 +13,7 @@
 
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
+#include "trainer/group.h"
 #include "trainer/process.h"
 #include "trainer/protocol.h"
 
@@ -67,34 +68,17 @@ bool job_is_alive(const char *dir)
     return is_held;
 }
 
-int job_pid_write(const char *dir, int attempt, struct err *err)
-{
-    char path[JOB_PATH_SIZE], boot_id[BOOT_ID_SIZE];
-    struct process self = {.pid = getpid()};
-
-    TRY(io_join(path, sizeof path, dir, JOB_PID, err));
-    process_boot_id(boot_id);
-    (void)process_read(&self, getpid());
-    json_t *value = json_pack("{s:i, s:I, s:s, s:i}", "pid", (int)self.pid, "start_time",
-                              (json_int_t)self.start_time, "boot_id", boot_id, "attempt", attempt);
-    if (value == NULL) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory to write %s", path);
-    }
-    const int rc = json_write_file(path, value, err);
-    json_decref(value);
-    return rc;
-}
-
 struct holder {
     int64_t pid, start_time, attempt;
     bool is_this_boot;
+    char group[GROUP_PATH]; /* "" for none */
 };
 
 static int read_pid_file(struct holder *out, const char *dir, struct err *err)
 {
     char path[JOB_PATH_SIZE], boot_id[BOOT_ID_SIZE];
     json_t *value = NULL;
-    const char *boot = NULL;
+    const char *boot = NULL, *group = NULL;
 
     *out = (struct holder){0};
     TRY(io_join(path, sizeof path, dir, JOB_PID, err));
@@ -107,10 +91,46 @@ static int read_pid_file(struct holder *out, const char *dir, struct err *err)
     rc = rc != 0 ? rc
                  : fields_integer(&f, "attempt", FIELD_REQUIRED, 1, INT_MAX, &out->attempt, err);
     rc = rc != 0 ? rc : fields_text(&f, "boot_id", FIELD_REQUIRED, &boot, err);
+    rc = rc != 0 ? rc : fields_text(&f, "group", FIELD_OPTIONAL, &group, err);
     if (rc == 0) {
+        (void)snprintf(out->group, sizeof out->group, "%s", group == NULL ? "" : group);
         process_boot_id(boot_id);
         out->is_this_boot = strcmp(boot, boot_id) == 0;
     }
+    json_decref(value);
+    return rc;
+}
+
+/* Kill what is in the group of the pid file, and remove it; returns how many there were. */
+static int end_group(const char *dir)
+{
+    struct holder holder;
+    struct err ignored;
+
+    if (read_pid_file(&holder, dir, &ignored) != 0 || !holder.is_this_boot) {
+        return 0;
+    }
+    const int left = group_kill(holder.group);
+    (void)group_remove(holder.group);
+    return left;
+}
+
+int job_pid_write(const char *dir, int attempt, const char *group, struct err *err)
+{
+    char path[JOB_PATH_SIZE], boot_id[BOOT_ID_SIZE];
+    struct process self = {.pid = getpid()};
+
+    (void)end_group(dir); /* of a launcher that was killed */
+    TRY(io_join(path, sizeof path, dir, JOB_PID, err));
+    process_boot_id(boot_id);
+    (void)process_read(&self, getpid());
+    json_t *value = json_pack("{s:i, s:I, s:s, s:i, s:s}", "pid", (int)self.pid, "start_time",
+                              (json_int_t)self.start_time, "boot_id", boot_id, "attempt", attempt,
+                              "group", group);
+    if (value == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory to write %s", path);
+    }
+    const int rc = json_write_file(path, value, err);
     json_decref(value);
     return rc;
 }
@@ -171,5 +191,7 @@ int job_sweep(const char *dir)
     char mark[JOB_PATH_SIZE + 16];
 
     (void)snprintf(mark, sizeof mark, "HONE_JOB_DIR=%s", dir);
-    return process_each(kill_marked, mark);
+    const int marked = process_each(kill_marked, mark);
+    const int left = end_group(dir);
+    return marked > left ? marked : left;
 }

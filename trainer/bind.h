@@ -1,0 +1,11 @@
+/* bind.h - where the calling process runs and has its memory. */
+#ifndef TRAINER_BIND_H
+#define TRAINER_BIND_H
+
+#include "trainer/protocol.h"
+
+/* Run on the plan's cores only, threads that are started later too, and take memory from its node as long as that
+ * has any. What the system refuses is told in one line on stderr, and the run goes on unbound. */
+void bind_process(const struct attempt_plan *plan);
+
+#endif
