@@ -331,27 +331,33 @@ static bool is_gone(struct watch *w, struct run *r, uint64_t *bad)
     return false;
 }
 
-/* A run that did not fit where it was to: the next one is given more room on such devices. */
+/* A run that did not fit where it was to: the next one is given more room on such devices. The launcher's
+ * sentence has what was planned and seen; what the device has is added. */
 static int learn(struct tx *tx, struct change *c, struct err *err)
 {
     const struct machine *m = inventory_machine(c->w->app->inventory);
+    const int count = __builtin_popcountll(c->r->devices);
+    const int64_t peak = c->end->exit.peak_bytes / (count > 0 ? count : 1);
+    const char *last = "";
     int64_t planned = 0;
 
     TRY(db_integer(&planned, 0, tx->db, err, "SELECT device_bytes FROM jobs WHERE seq=?", "i",
                    c->ref.seq));
-    for (int d = 0; d < m->device_count; d++) {
-        if ((c->r->devices >> d & 1U) == 0 || planned <= 0) {
+    for (int d = 0; d < m->device_count && planned > 0; d++) {
+        const struct device *device = &m->devices[d];
+        char text[600];
+        if ((c->r->devices >> d & 1U) == 0 || strcmp(last, device->name) == 0) {
             continue;
         }
-        const struct device *device = &m->devices[d];
-        const double gib = 0x1p30, has = (double)(device->memory_bytes - device->reserved_bytes);
-        char text[600];
-        (void)snprintf(text, sizeof text,
-                       "%.300s (planned: %.2f GiB on %.60s, which has %.2f GiB for jobs)",
-                       c->outcome.error.text, (double)planned / gib, device->id, has / gib);
-        err_set(&c->outcome.error, ERR_NO_MEMORY, "%s", text);
-        return margins_learn(tx, device->name, (uint64_t)planned, 0, device->memory_bytes,
-                             watch_now(c->w), err);
+        if (last[0] == '\0') {
+            (void)snprintf(text, sizeof text, "%.400s; %.60s has %.2f GiB for jobs",
+                           c->outcome.error.text, device->id,
+                           (double)(device->memory_bytes - device->reserved_bytes) / 0x1p30);
+            err_set(&c->outcome.error, ERR_NO_MEMORY, "%s", text);
+        }
+        last = device->name;
+        TRY(margins_learn(tx, device->name, (uint64_t)planned, (uint64_t)peak, device->memory_bytes,
+                          watch_now(c->w), err));
     }
     return 0;
 }

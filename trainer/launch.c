@@ -319,7 +319,7 @@ static void explain(struct launcher *l, int rank, int status, struct attempt_exi
         if (report->err.code == ERR_NO_MEMORY) {
             char memory[160];
             memory_text(memory, sizeof memory, l);
-            err_set(&end->error, ERR_NO_MEMORY, "%.300s%s", report->err.text, memory);
+            err_set(&end->error, ERR_NO_MEMORY, "%.240s%s", report->err.text, memory);
         }
     } else {
         err_set(&end->error, ERR_DEVICE, "%s ended with status %d without a reason; see log.txt",

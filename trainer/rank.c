@@ -47,6 +47,12 @@ static bool asked_to_leave(void)
 int rank_prepare(const struct job_folder *job, int rank, struct events *events, struct err *err)
 {
     (void)rank;
+    if (job->plan.gpus > 1) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "devices",
+                          "this trainer works on one GPU and the job was given %d of them; ask for "
+                          "1 device",
+                          job->plan.gpus);
+    }
     return inputs_prepare(job, events, err);
 }
 
