@@ -14,6 +14,7 @@ import { listen, whenLive } from './live.js';
 import { Log } from './log.js';
 import { memoryBar } from './memory.js';
 import { errorBlock, settings, stageLine, tiles } from './panels.js';
+import { placePanel } from './place.js';
 import { Samples } from './samples.js';
 import { formatPercent, formatTime, t } from './strings.js';
 import {
@@ -42,8 +43,9 @@ const ACTIONS = [
 ];
 
 class JobPage {
-  constructor(id) {
+  constructor(id, user) {
     this.id = id;
+    this.isAdmin = user?.role === 'admin';
     this.path = `/v1/jobs/${encodeURIComponent(id)}`;
     this.job = null;
     this.curve = new Curve();
@@ -69,6 +71,10 @@ class JobPage {
     this.error = errorBlock();
     this.tiles = tiles();
     this.memory = memoryBar();
+    this.place = placePanel(this.isAdmin, (job) => {
+      this.changeTo(job);
+      this.paint();
+    });
     this.curves = new Curves();
     this.checkpoints = new Checkpoints();
     this.samples = new Samples();
@@ -96,6 +102,7 @@ class JobPage {
         this.tiles.node,
         this.memory.node,
       ),
+      this.place.node,
       this.curves.node,
       this.checkpoints.node,
       this.samples.node,
@@ -285,6 +292,7 @@ class JobPage {
     );
     setText(this.progress, progressText(job) || stateWord(job.state));
     this.tiles.show(job);
+    this.place.show(job);
     this.curves.show(this.curve);
     this.data.show(this.events.reports());
     this.error.show(job, this.checkpoints.list);
@@ -364,6 +372,6 @@ class JobPage {
   }
 }
 
-export function jobView(id) {
-  return new JobPage(id);
+export function jobView(id, user) {
+  return new JobPage(id, user);
 }

@@ -32,7 +32,7 @@ const valuesOf = (query) => Object.fromEntries(new URLSearchParams(query));
 
 const ROUTES = [
   [/^#?\/?$/, () => jobsView(user)],
-  [/^#\/jobs\/([^/?]+)$/, (id) => jobView(decodeURIComponent(id))],
+  [/^#\/jobs\/([^/?]+)$/, (id) => jobView(decodeURIComponent(id), user)],
   [/^#\/new(?:\?(.+))?$/, (query) => newView(valuesOf(query))],
   [/^#\/queue$/, () => queueView(user)],
   [/^#\/machine$/, () => machineView(user)],

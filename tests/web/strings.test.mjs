@@ -53,6 +53,7 @@ const made = [
   ...['urgent', 'normal', 'low', 'idle'].map((word) => `class.${word}`),
   ...['free', 'leased', 'busy', 'quarantined', 'lost', 'unusable'].map((word) => `device.${word}`),
   ...['X', 'PIX', 'PXB', 'PHB', 'NODE', 'SYS', 'NV', 'unknown'].map((word) => `link.${word}`),
+  ...['lab', 'private'].map((word) => `place.${word}`),
   ...['probed', 'file'].map((word) => `machine.source_${word}`),
   ...['utilization', 'temperature', 'power', 'ecc', 'cores', 'node', 'pcie', 'capability', 'mig'].map(
     (word) => `machine.${word}`,
