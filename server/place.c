@@ -15,7 +15,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "kernels/check.h"
 
 enum { SEARCH_STEPS = 4096, NVLINKS_MAX = 255, EXCHANGES = 4, WORDS = 24 };
 
@@ -345,8 +346,8 @@ static uint64_t best_set(const struct machine *m, uint64_t fit, uint64_t others,
     f.want = want;
     f.best_quality = 0;
     f.found = false;
-    memset(f.twin, 0xff, sizeof f.twin); /* -1 */
     field_make(&f, m, fit, others);
+    CHECK(f.fits > want, "%d of %d devices", want, f.fits);
     if (want == 1) {
         for (int i = 0; i < f.fits; i++) {
             struct part p = {0};
