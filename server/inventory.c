@@ -17,8 +17,10 @@
 #include "server/log.h"
 #include "server/margins.h"
 #include "server/probe.h"
+#include "server/self_test.h"
 #include "trainer/protocol.h"
 
+enum { TEST_S = 10, FIRST_TEST_S = 2 }; /* of the self test, at most */
 enum { LOOK_MS = 1000, PATH = SETTING_TEXT + 320, MARK = 64 };
 
 struct inventory {
@@ -26,6 +28,7 @@ struct inventory {
     char file[PATH];         /* "" when the machine was probed */
     struct machine *machine; /* owned; as it was at the start */
     struct cards *cards;     /* NULL: none */
+    bool is_measured;        /* a self test of an earlier start is known */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wanted, read;
@@ -34,6 +37,8 @@ struct inventory {
     struct reading newest;
     struct timespec file_time; /* of the description that was read last */
     bool has_complained;       /* that it can't be read any more        */
+    bool is_testing;
+    struct self_test *test; /* owned; the newest */
 };
 
 /* Of a file: what it says of the moment, if the devices are still the same. */
@@ -203,10 +208,67 @@ static bool wait_for_turn(struct inventory *v)
     return goes_on;
 }
 
+/* Measure, keep and show. Another that runs already is enough: BUSY. */
+static int measure(struct inventory *v, double limit_s, struct err *err)
+{
+    char path[PATH];
+    struct self_test *t = malloc(sizeof *t);
+
+    if (t == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for the self test");
+    }
+    pthread_mutex_lock(&v->lock);
+    const bool is_first = !v->is_testing;
+    v->is_testing = true;
+    pthread_mutex_unlock(&v->lock);
+    if (!is_first) {
+        free(t);
+        return FAIL(err, ERR_BUSY, "the self test is running already");
+    }
+    int rc = self_test_run(t, v->machine, limit_s, err);
+    (void)snprintf(path, sizeof path, "%s/machine.json", v->app->settings->data);
+    rc = rc != 0 ? rc : self_test_write(t, v->machine, path, err);
+    pthread_mutex_lock(&v->lock);
+    v->is_testing = false;
+    if (rc == 0) {
+        *v->test = *t;
+    }
+    pthread_mutex_unlock(&v->lock);
+    free(t);
+    return rc;
+}
+
+int inventory_self_test(struct inventory *v, struct err *err)
+{
+    if (v->file[0] != '\0') {
+        return FAIL(err, ERR_BAD_STATE,
+                    "the machine is described by a file: there is nothing to measure");
+    }
+    return measure(v, TEST_S, err);
+}
+
+/* What an earlier start measured counts for placement; while honed runs, that does not change. */
+static void recall_test(struct inventory *v)
+{
+    char path[PATH];
+
+    (void)snprintf(path, sizeof path, "%s/machine.json", v->app->settings->data);
+    v->is_measured = v->file[0] != '\0' || self_test_read(v->test, v->machine, path);
+    for (int i = 0; v->file[0] == '\0' && i < v->machine->device_count; i++) {
+        for (int j = 0; j < v->machine->device_count; j++) {
+            v->machine->links[i][j].gb_per_s = v->test->gb_per_s[i][j];
+        }
+    }
+}
+
 static void *read_for_ever(void *argument)
 {
     struct inventory *v = argument;
+    struct err err = {0};
 
+    if (!v->is_measured && measure(v, FIRST_TEST_S, &err) != 0) {
+        log_line("machine: self test: %s", err.text);
+    }
     while (wait_for_turn(v)) {
         take_reading(v);
     }
@@ -257,6 +319,7 @@ static int start(struct inventory *v, struct err *err)
     pthread_cond_init(&v->wanted, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&v->read, NULL);
+    recall_test(v);
     inventory_reload(v);
     take_reading(v);
     if (pthread_create(&v->thread, NULL, read_for_ever, v) != 0) {
@@ -272,8 +335,13 @@ int inventory_open(struct inventory **out, const struct app *app, struct err *er
     if (v != NULL) {
         v->app = app;
         v->machine = calloc(1, sizeof *v->machine);
+        v->test = calloc(1, sizeof *v->test);
     }
-    if (v == NULL || v->machine == NULL) {
+    if (v == NULL || v->machine == NULL || v->test == NULL) {
+        if (v != NULL) {
+            free(v->machine);
+            free(v->test);
+        }
         free(v);
         return FAIL(err, ERR_NO_MEMORY, "no memory for the inventory");
     }
@@ -282,6 +350,7 @@ int inventory_open(struct inventory **out, const struct app *app, struct err *er
     if (rc != 0) {
         cards_close(v->cards);
         free(v->machine);
+        free(v->test);
         free(v);
         return rc;
     }
@@ -304,6 +373,7 @@ void inventory_close(struct inventory *v)
     pthread_cond_destroy(&v->read);
     pthread_mutex_destroy(&v->lock);
     free(v->machine);
+    free(v->test);
     free(v);
 }
 
@@ -477,6 +547,25 @@ int inventory_view(const struct inventory *v, const struct reading *r, sqlite3 *
     return 0;
 }
 
+/* Results of the newest self test into the links, and when it ran; null without one. */
+static bool add_test(struct inventory *v, json_t *o)
+{
+    json_t *rows = json_object_get(o, "links");
+
+    pthread_mutex_lock(&v->lock);
+    for (int i = 0; i < v->machine->device_count; i++) {
+        for (int j = 0; j < v->machine->device_count; j++) {
+            json_t *one = json_array_get(json_array_get(rows, (size_t)i), (size_t)j);
+            if (v->test->gb_per_s[i][j] > 0.0) {
+                (void)json_object_set_new(one, "gb_per_s", json_real(v->test->gb_per_s[i][j]));
+            }
+        }
+    }
+    json_t *test = v->test->ran_at > 0 ? self_test_json(v->test, v->machine) : json_null();
+    pthread_mutex_unlock(&v->lock);
+    return json_object_set_new(o, "self_test", test) == 0;
+}
+
 json_t *inventory_json(struct inventory *v)
 {
     struct reading *r = malloc(sizeof *r);
@@ -492,7 +581,7 @@ json_t *inventory_json(struct inventory *v)
                               "constants", "page_bytes", (json_int_t)sysconf(_SC_PAGESIZE),
                               "threads", (int)sysconf(_SC_NPROCESSORS_ONLN));
     free(r);
-    if (o == NULL || extra == NULL || json_object_update(o, extra) != 0) {
+    if (o == NULL || extra == NULL || json_object_update(o, extra) != 0 || !add_test(v, o)) {
         json_decref(o);
         json_decref(extra);
         return NULL;

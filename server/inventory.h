@@ -34,6 +34,10 @@ const struct machine *inventory_machine(const struct inventory *v);
 void inventory_get(struct inventory *v, struct reading *out);
 void inventory_refresh(struct inventory *v, struct reading *out);
 
+/* Measure how fast devices reach each other, now; waits up to 10 s. Placement uses it from the next start of honed on.
+ * Errors: BUSY (it runs already), BAD_STATE (the machine is a file's), IO, NO_MEMORY. */
+int inventory_self_test(struct inventory *v, struct err *err);
+
 /* Set or end the quarantine of a device. Errors: NOT_FOUND for a device that there is not. */
 int inventory_quarantine(struct inventory *v, struct tx *tx, int device, const char *reason,
                          const char *by_user, struct err *err);

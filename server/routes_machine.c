@@ -93,12 +93,12 @@ static int add_state(sqlite3 *db, const struct look *l, int i, json_t *device, s
     bool held = false;
 
     TRY(add_holder(db, l, d->id, device, &held, err));
-    if (!d->is_usable) {
-        state = "unusable";
-        (void)snprintf(reason, sizeof reason, "%.160s", d->reason);
-    } else if (now->fault == FAULT_LOST) {
+    if (now->fault == FAULT_LOST) {
         state = "lost";
         (void)snprintf(reason, sizeof reason, "%.160s", now->fault_text);
+    } else if (!d->is_usable) {
+        state = "unusable";
+        (void)snprintf(reason, sizeof reason, "%.160s", d->reason);
     } else if ((l->reading->quarantined & bit) != 0) {
         state = "quarantined";
         TRY(quarantine_reason(db, d->id, reason, err));
@@ -155,6 +155,12 @@ int handle_machine(const struct request *rq, struct reply *rp, struct err *err)
     free(l.reading);
     free(l.view);
     return rc;
+}
+
+int handle_machine_self_test(const struct request *rq, struct reply *rp, struct err *err)
+{
+    TRY(inventory_self_test(rq->app->inventory, err));
+    return handle_machine(rq, rp, err);
 }
 
 /* What an administrator does with a device. */

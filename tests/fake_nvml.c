@@ -93,7 +93,11 @@ static int check(const struct nvml_card *card)
 int nvmlInit_v2(void)
 {
     load();
-    return description == NULL ? NVML_NO_DRIVER : (int)number(description, "init", 0);
+    const int code = description == NULL ? NVML_NO_DRIVER : (int)number(description, "init", 0);
+    if (code != 0) {
+        (void)nvmlShutdown();
+    }
+    return code;
 }
 
 int nvmlShutdown(void)

@@ -290,16 +290,16 @@ static bool is_ours(int pid)
 {
     struct device_process p = {.pid = pid};
 
-    person_tell(&p, scratch, "/home/x/jobs");
+    person_tell(&p, scratch, "/data/jobs");
     EXPECT(strcmp(p.command, "a) b") == 0);
     return p.is_ours;
 }
 
 static void processes_of_jobs_and_models_are_ours(void)
 {
-    static const char job[] = "A=1\0HONE_JOB_DIR=/home/x/jobs/job-1\0B=2";
-    static const char other[] = "HONE_JOB_DIR=/home/x/jobs-of-another/job-1\0";
-    static const char part[] = "XHONE_JOB_DIR=/home/x/jobs/job-1\0";
+    static const char job[] = "A=1\0HONE_JOB_DIR=/data/jobs/job-1\0B=2";
+    static const char other[] = "HONE_JOB_DIR=/data/jobs-of-another/job-1\0";
+    static const char part[] = "XHONE_JOB_DIR=/data/jobs/job-1\0";
 
     put_process(1000001, 1, job, sizeof job);
     put_process(1000002, 1, other, sizeof other);
