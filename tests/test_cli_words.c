@@ -1,4 +1,5 @@
 /* test_cli_words.c - hone's reading: the command line, field=value, job names, addresses. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/cli/args.h"
@@ -69,6 +70,57 @@ static void help_and_version_have_their_usual_names(void)
     EXPECT(parse(&a, "hone get -h", &err) == 0 && a.verb == args_find_verb("help") &&
            strcmp(a.word[0], "get") == 0);
     EXPECT(parse(&a, "hone --version", &err) == 0 && a.verb == args_find_verb("version"));
+}
+
+/* assign_swept of one word; request and grid as one text. */
+static bool swept(const char *word, const char *expected)
+{
+    json_t *const fields =
+        json_pack("{s:{s:s}, s:{s:s}, s:{s:s}, s:{s:s}}", "rate", "type", "number", "seed", "type",
+                  "integer", "name", "type", "string", "parts", "type", "array");
+    json_t *const request = json_object(), *const grid = json_object();
+    struct err err;
+    char *text = NULL;
+
+    const int rc = assign_swept(request, grid, word, fields, &err);
+    json_t *const both = json_pack("[O,O]", request, grid);
+    text = assign_dump(both);
+    const bool same = rc == 0 && text != NULL && strcmp(text, expected) == 0;
+    if (!same) {
+        printf("# %s: %d %s\n", word, rc, text);
+    }
+    free(text);
+    json_decref(both);
+    json_decref(request);
+    json_decref(grid);
+    json_decref(fields);
+    return same;
+}
+
+static void a_field_with_several_values_is_swept(void)
+    EXPECT(swept("rate=[1e-3,3e-4]", "[{},{\"rate\":[0.001,0.0003]}]"));
+           EXPECT(swept("rate=1e-3", "[{\"rate\":0.001},{}]"));
+           EXPECT(swept("seed=[1e3,2]", "[{},{\"seed\":[1000,2]}]"));
+           EXPECT(swept("name=[\"a\",\"b\"]", "[{},{\"name\":[\"a\",\"b\"]}]"));
+           EXPECT(swept("name=[draft] one", "[{\"name\":\"[draft] one\"},{}]"));
+           EXPECT(swept("parts=[1,2]", "[{\"parts\":[1,2]},{}]"));
+           EXPECT(swept("parts=[[1,2],[3]]", "[{},{\"parts\":[[1,2],[3]]}]"));
+}
+
+static void a_sweep_of_nothing_or_twice_is_refused(void)
+{
+    json_t *const request = json_object(), *const grid = json_object();
+    struct err err;
+
+    EXPECT(assign_swept(request, grid, "seed=[]", NULL, &err) == ERR_BAD_REQUEST);
+    EXPECT(strcmp(err.text, "seed lists no value") == 0);
+    EXPECT(assign_swept(request, grid, "seed=[1,2]", NULL, &err) == 0);
+    EXPECT(assign_swept(request, grid, "seed=3", NULL, &err) == ERR_BAD_REQUEST);
+    EXPECT(strcmp(err.text, "seed is given twice") == 0);
+    EXPECT(assign_swept(request, grid, "rate=[1,", NULL, &err) == ERR_BAD_REQUEST);
+    EXPECT(assign_swept(request, grid, "=[1]", NULL, &err) == ERR_BAD_REQUEST);
+    json_decref(request);
+    json_decref(grid);
 }
 
 static void numbers_have_bounds(void)
@@ -221,6 +273,8 @@ int main(void)
     RUN(options_stand_anywhere);
     RUN(wrong_command_lines_are_refused_with_a_hint);
     RUN(help_and_version_have_their_usual_names);
+    RUN(a_field_with_several_values_is_swept);
+    RUN(a_sweep_of_nothing_or_twice_is_refused);
     RUN(numbers_have_bounds);
     RUN(values_are_json_where_they_read_as_json);
     RUN(values_that_are_broken_json_are_refused);

@@ -104,6 +104,54 @@ int assign_field(json_t *request, const char *word, const json_t *properties, st
     return 0;
 }
 
+/* The values that "[...]" lists, a new reference; NULL where it is one value. */
+static json_t *listed_values(const char *text, const char *type)
+{
+    const bool is_list = type != NULL && strcmp(type, "array") == 0;
+    json_t *const values = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    bool is_one = values == NULL;
+
+    for (size_t i = 0; is_list && !is_one && i < json_array_size(values); i++) {
+        is_one = !json_is_array(json_array_get(values, i));
+    }
+    if (is_one) {
+        json_decref(values);
+        return NULL;
+    }
+    for (size_t i = 0; type != NULL && strcmp(type, "integer") == 0 && i < json_array_size(values);
+         i++) {
+        (void)json_array_set_new(values, i, as_integer(json_incref(json_array_get(values, i))));
+    }
+    return values;
+}
+
+int assign_swept(json_t *request, json_t *grid, const char *word, const json_t *properties,
+                 struct err *err)
+{
+    const size_t length = strcspn(word, "=");
+    char field[128] = "";
+
+    if (word[length] == '=' && length < sizeof field) {
+        (void)snprintf(field, sizeof field, "%.*s", (int)length, word);
+    }
+    json_t *const values = field[0] != '\0'
+                               ? listed_values(word + length + 1, declared_type(properties, field))
+                               : NULL;
+    const bool is_twice =
+        json_object_get(request, field) != NULL || json_object_get(grid, field) != NULL;
+    if (is_twice || (values != NULL && json_array_size(values) == 0)) {
+        json_decref(values);
+        return FAIL_PARAM(err, ERR_BAD_REQUEST, field,
+                          is_twice ? "%s is given twice" : "%s lists no value", field);
+    }
+    if (values == NULL) {
+        return assign_field(request, word, properties, err);
+    }
+    return json_object_set_new(grid, field, values) == 0
+               ? 0
+               : FAIL(err, ERR_BAD_REQUEST, "the field name %s is not UTF-8 text", field);
+}
+
 /* Whether so many significant digits are enough for every real inside `value`. */
 static bool is_exact(json_t *value, int digits)
 {

@@ -17,6 +17,12 @@
  * NOT_FOUND, IO. */
 int assign_field(json_t *request, const char *word, const json_t *properties, struct err *err);
 
+/* The word of a sweep "field=[value,value]": several values make the field one of `grid`, any other word is set in
+ * `request` as by assign_field. Where the schema says that the field is an array itself, only a list of lists is
+ * several values. Errors: as assign_field; BAD_REQUEST for an empty list. */
+int assign_swept(json_t *request, json_t *grid, const char *word, const json_t *properties,
+                 struct err *err);
+
 /* The JSON object in the file `path` ("-" is standard input), a new reference. Errors: BAD_REQUEST with
  * line and column, NOT_FOUND, IO. */
 int assign_load_object(json_t **out, const char *path, struct err *err);

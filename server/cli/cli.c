@@ -131,6 +131,24 @@ int cli_job(struct cli *c, const char *word, char id[128], struct err *err)
                          : FAIL(err, ERR_NOT_FOUND, "you have no job yet; `hone submit` makes one");
 }
 
+void cli_print(const char *text)
+{
+    show_print(text, strlen(text), false);
+}
+
+int cli_do(struct cli *c, const char *method, const char *path, json_t *body, const char *done,
+           struct err *err)
+{
+    json_t *answer = NULL;
+
+    TRY(cli_call(c, method, path, body, &answer, err));
+    if (answer != NULL && done != NULL) {
+        (void)puts(done);
+    }
+    json_decref(answer);
+    return 0;
+}
+
 void cli_line(const char *name, const char *value)
 {
     if (value == NULL || value[0] == '\0') {

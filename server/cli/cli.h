@@ -46,6 +46,13 @@ int cli_job(struct cli *c, const char *word, char id[128], struct err *err);
 /* Print "name: value" for a person, the value made safe. */
 void cli_line(const char *name, const char *value);
 
+/* Print `text` made safe, without an end of line. */
+void cli_print(const char *text);
+
+/* Call the server without the answer being printed; with --json it is. Prints `done` for a person, which may be NULL. */
+int cli_do(struct cli *c, const char *method, const char *path, json_t *body, const char *done,
+           struct err *err);
+
 /* Fields of an answer; what is missing or of another type is "", 0 or NaN. */
 const char *cli_text(const json_t *object, const char *key);
 int64_t cli_integer(const json_t *object, const char *key);
@@ -56,8 +63,18 @@ double cli_number(const json_t *object, const char *key);
 int cli_upload(struct cli *c, const char *path, const char *name, const char *purpose,
                json_t **file, char **text, struct err *err);
 
-/* The request that words, --spec and --upload make together; *request is a new reference. */
-int cli_request(struct cli *c, json_t **request, struct err *err);
+/* The request that words, --spec and --upload make together; *request is a new reference. Words with several values go
+ * into `grid` (assign_swept), which may be NULL. */
+int cli_request(struct cli *c, json_t *grid, json_t **request, struct err *err);
+
+/* POST `body` to `path`, which makes something with an id: a second try after a lost connection finds what the first
+ * one made. *made is a new reference, *text the answer as it came (freed by the caller). Connect first. */
+int cli_create(struct cli *c, const char *path, json_t *body, json_t **made, char **text,
+               struct err *err);
+
+/* The object that the words from number `first` on make, as {field: value}; "null" is null, which stands for the
+ * default, and begin_at may be any word for a time (when.h). *changes is a new reference. */
+int cli_changes(struct cli *c, int first, json_t **changes, struct err *err);
 
 /* Follow the job to its end. Sets c->exit when it did not succeed. */
 int cli_watch(struct cli *c, const char *id, struct err *err);

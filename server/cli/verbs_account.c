@@ -194,9 +194,17 @@ int verb_tokens(struct cli *c, struct err *err)
 
 int verb_adduser(struct cli *c, struct err *err)
 {
+    const char *const role = c->args.value[OPTION_ROLE];
+    const bool is_admin = args_has(&c->args, OPT(ADMIN));
+
+    if (is_admin && role != NULL && strcmp(role, "admin") != 0) {
+        return FAIL(err, ERR_BAD_REQUEST, "--admin and --role %s say different things", role);
+    }
     TRY(check_out(c, err));
     json_t *const body = json_pack("{s:s, s:s}", "name", c->args.word[0], "role",
-                                   args_has(&c->args, OPT(ADMIN)) ? "admin" : "member");
+                                   is_admin       ? "admin"
+                                   : role != NULL ? role
+                                                  : "member");
     if (body == NULL) {
         return FAIL(err, ERR_BAD_REQUEST, "the name is not UTF-8 text");
     }

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "server/cli/cli.h"
 #include "server/cli/show.h"
+#include "server/cli/when.h"
 
 /* Upload the file of a word "field=FILE" and set the field to its id. */
 static int upload_field(struct cli *c, json_t *request, const char *word, struct err *err)
@@ -31,7 +33,7 @@ static int upload_field(struct cli *c, json_t *request, const char *word, struct
     return failed == 0 ? 0 : FAIL(err, ERR_BAD_REQUEST, "the field %s is not UTF-8 text", field);
 }
 
-int cli_request(struct cli *c, json_t **request, struct err *err)
+int cli_request(struct cli *c, json_t *grid, json_t **request, struct err *err)
 {
     json_t *const words = json_object();
     json_t *fields = NULL;
@@ -43,7 +45,8 @@ int cli_request(struct cli *c, json_t **request, struct err *err)
         rc = cli_fields(c, &fields, err);
     }
     for (int i = 0; rc == 0 && i < c->args.words; i++) {
-        rc = assign_field(words, c->args.word[i], fields, err);
+        rc = grid != NULL ? assign_swept(words, grid, c->args.word[i], fields, err)
+                          : assign_field(words, c->args.word[i], fields, err);
     }
     if (rc == 0 && spec != NULL) {
         rc = assign_load_object(request, spec, err);
@@ -71,7 +74,7 @@ int verb_plan(struct cli *c, struct err *err)
     const char *region = NULL;
     char text[24];
 
-    TRY(cli_request(c, &request, err));
+    TRY(cli_request(c, NULL, &request, err));
     const int rc = cli_call(c, "POST", "/v1/plan", request, &plan, err);
     json_decref(request);
     if (rc != 0 || plan == NULL) {
@@ -93,8 +96,8 @@ int verb_plan(struct cli *c, struct err *err)
     return 0;
 }
 
-/* Post the request. The key makes a second try after a lost connection find the first try's job. */
-static int post_job(struct cli *c, json_t *request, json_t **job, char **text, struct err *err)
+int cli_create(struct cli *c, const char *path, json_t *body, json_t **made, char **text,
+               struct err *err)
 {
     unsigned char random[16];
     char key[64] = "Idempotency-Key: ";
@@ -110,10 +113,10 @@ static int post_job(struct cli *c, json_t *request, json_t **job, char **text, s
     for (int tries = 0; tries < 3; tries++) {
         struct http_reply reply;
         const struct http_request post = {
-            .method = "POST", .path = "/v1/jobs", .header = key, .json = request, .quiet_s = 120};
+            .method = "POST", .path = path, .header = key, .json = body, .quiet_s = 120};
 
         rc = http_send(c->http, &post, &reply, err);
-        *job = rc == 0 && reply.body != NULL ? json_loadb(reply.body, reply.bytes, 0, NULL) : NULL;
+        *made = rc == 0 && reply.body != NULL ? json_loadb(reply.body, reply.bytes, 0, NULL) : NULL;
         const bool again = rc != 0 && http_may_retry(&reply, rc);
         *text = rc == 0 ? reply.body : NULL;
         if (rc == 0) {
@@ -124,8 +127,8 @@ static int post_job(struct cli *c, json_t *request, json_t **job, char **text, s
             break;
         }
     }
-    if (rc == 0 && cli_text(*job, "id")[0] == '\0') {
-        rc = FAIL(err, ERR_IO, "the server's answer has no job id");
+    if (rc == 0 && cli_text(*made, "id")[0] == '\0') {
+        rc = FAIL(err, ERR_IO, "the server's answer has no id");
     }
     return rc;
 }
@@ -142,8 +145,8 @@ int verb_submit(struct cli *c, struct err *err)
                     "fields` lists the fields");
     }
     TRY(cli_connect(c, true, err));
-    TRY(cli_request(c, &request, err));
-    int rc = post_job(c, request, &job, &text, err);
+    TRY(cli_request(c, NULL, &request, err));
+    int rc = cli_create(c, "/v1/jobs", request, &job, &text, err);
     json_decref(request);
     (void)snprintf(id, sizeof id, "%s", cli_text(job, "id"));
     if (rc == 0 && as_json) {
@@ -158,6 +161,24 @@ int verb_submit(struct cli *c, struct err *err)
         rc = cli_watch(c, id, err);
     }
     return rc;
+}
+
+/* When a waiting job is expected to start, and what it waits for. */
+static void add_wait(struct table *t, const json_t *row)
+{
+    const char *const state = cli_text(row, "state");
+    const int64_t at = cli_integer(row, "expected_start_at");
+    char text[400], relative[48];
+
+    if (strcmp(state, "queued") == 0 && at > 0) {
+        (void)snprintf(text, sizeof text, "%s: %.300s",
+                       when_relative(relative, at, (int64_t)time(NULL)), cli_text(row, "reason"));
+        table_add(t, text);
+    } else if (strcmp(state, "queued") == 0 || strcmp(state, "stopping") == 0) {
+        table_add(t, cli_text(row, "reason"));
+    } else {
+        table_add(t, "");
+    }
 }
 
 static void job_row(struct table *t, const json_t *row)
@@ -176,8 +197,10 @@ static void job_row(struct table *t, const json_t *row)
     table_add(t, isfinite(loss) ? text : "");
     table_add(t, show_count(count, cli_number(row, "tokens_per_s")));
     table_add(t, cli_text(row, "owner"));
+    table_add(t, cli_text(row, "priority"));
     table_add(t, show_time(count, cli_integer(row, "created_at")));
     table_add(t, cli_text(row, "name"));
+    add_wait(t, row);
 }
 
 int verb_ls(struct cli *c, struct err *err)
@@ -194,8 +217,8 @@ int verb_ls(struct cli *c, struct err *err)
     } else {
         (void)snprintf(path, sizeof path, "/v1/jobs%s", mine);
     }
-    return cli_list(c, path, "ID|STATE|STAGE|>STEP|>LOSS|>TOKENS/S|OWNER|CREATED|NAME", job_row,
-                    "no jobs; `hone submit` makes one", err);
+    return cli_list(c, path, "ID|STATE|STAGE|>STEP|>LOSS|>TOKENS/S|OWNER|CLASS|CREATED|NAME|STARTS",
+                    job_row, "no jobs; `hone submit` makes one", err);
 }
 
 static void print_number(const char *name, const json_t *job, const char *key, int decimals)
@@ -207,6 +230,69 @@ static void print_number(const char *name, const json_t *job, const char *key, i
         (void)snprintf(text, sizeof text, "%.*f", decimals, value);
         cli_line(name, text);
     }
+}
+
+/* "1, 2": the texts of a list, cut where there are very many. */
+static void join(char out[256], const json_t *list, const char *key)
+{
+    size_t used = 0, i = 0;
+    const json_t *item = NULL;
+
+    out[0] = '\0';
+    json_array_foreach(list, i, item)
+    {
+        const char *const text = key != NULL ? cli_text(item, key) : json_string_value(item);
+        if (text != NULL && used + strlen(text) + 3 < 256) {
+            used += (size_t)snprintf(out + used, 256 - used, "%s%s", used > 0 ? ", " : "", text);
+        }
+    }
+}
+
+static void print_when(const char *name, const json_t *job, const char *key, int64_t now)
+{
+    char text[64];
+
+    if (cli_integer(job, key) > 0) {
+        cli_line(name, when_show(text, cli_integer(job, key), now));
+    }
+}
+
+/* What the queue knows of the job: its class and place, its devices, its limits. */
+static void print_place(const json_t *job)
+{
+    const int64_t now = (int64_t)time(NULL);
+    char text[300], list[256];
+    const json_t *const array = json_object_get(job, "array");
+
+    cli_line("class", cli_text(job, "priority"));
+    if (cli_integer(job, "position") > 0) {
+        (void)snprintf(text, sizeof text, "%lld", (long long)cli_integer(job, "position"));
+        cli_line("place in line", text);
+    }
+    print_when("expected start", job, "expected_start_at", now);
+    print_when("not before", job, "begin_at", now);
+    print_when("tried again", job, "retry_at", now);
+    join(list, json_object_get(job, "device_ids"), NULL);
+    (void)snprintf(text, sizeof text, "%lld%s%s", (long long)cli_integer(job, "devices"),
+                   list[0] != '\0' ? ": " : "", list);
+    cli_line("devices", text);
+    if (cli_integer(job, "time_limit_s") > 0) {
+        char span[32];
+        cli_line("time limit", when_span(span, cli_integer(job, "time_limit_s")));
+    }
+    print_when("ends by", job, "ends_by_at", now);
+    print_when("expected end", job, "expected_end_at", now);
+    if (json_is_true(json_object_get(job, "private"))) {
+        cli_line("seen by", "its owner and administrators");
+    }
+    join(list, json_object_get(job, "depends_on"), "job");
+    cli_line("waits for", list);
+    if (json_is_object(array)) {
+        (void)snprintf(text, sizeof text, "%s, point %lld", cli_text(array, "id"),
+                       (long long)cli_integer(array, "index"));
+        cli_line("sweep", text);
+    }
+    cli_line("cloned from", cli_text(job, "cloned_from"));
 }
 
 static void print_job(const json_t *job)
@@ -223,6 +309,7 @@ static void print_job(const json_t *job)
     cli_line("state", cli_text(job, "state"));
     cli_line("stage", cli_text(job, "stage"));
     cli_line("reason", cli_text(job, "reason"));
+    print_place(job);
     if (cli_integer(job, "total_steps") > 0) {
         (void)snprintf(text, sizeof text, "%lld of %lld", (long long)cli_integer(job, "step"),
                        (long long)cli_integer(job, "total_steps"));
@@ -286,11 +373,10 @@ static int act(struct cli *c, const char *action, json_t *body, struct err *err)
     rc = rc != 0 ? rc : cli_call(c, "POST", path, body, &job, err);
     json_decref(body);
     if (job != NULL) {
-        char safe[512];
-        (void)show_safe(safe, sizeof safe, cli_text(job, "id"), strlen(cli_text(job, "id")));
-        printf("%s ", safe);
-        (void)show_safe(safe, sizeof safe, cli_text(job, "state"), strlen(cli_text(job, "state")));
-        printf("is %s\n", safe);
+        cli_print(cli_text(job, "id"));
+        printf(" is ");
+        cli_print(cli_text(job, "state"));
+        (void)putchar('\n');
     }
     json_decref(job);
     return rc;

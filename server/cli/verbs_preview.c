@@ -121,7 +121,7 @@ int verb_preview(struct cli *c, struct err *err)
     json_t *request = NULL, *preview = NULL;
 
     TRY(cli_connect(c, true, err));
-    TRY(cli_request(c, &request, err));
+    TRY(cli_request(c, NULL, &request, err));
     int rc = set_count(c, request, err);
     if (rc == 0) {
         rc = cli_call(c, "POST", "/v1/preview", request, &preview, err);

@@ -15,6 +15,7 @@
 #include "server/cli/progress.h"
 #include "server/cli/show.h"
 #include "server/cli/sse.h"
+#include "server/cli/when.h"
 
 enum {
     QUIET_S = 45,
@@ -46,6 +47,7 @@ struct watch {
     /* What is known of the job; texts are safe to print. */
     char state[32], stage[32], said_stage[32], reason[256], error[512], code[64];
     int64_t step, total_steps, done, total;
+    int64_t said_start_at; /* expected start, as last said; 0 where none was */
     double loss, eval_loss, tokens_per_s, eta_s;
 
     int64_t line_step, line_ms; /* of the last line of metrics */
@@ -181,10 +183,19 @@ static void take_stage(struct watch *w, const char *stage)
     say(w, w->stage);
 }
 
+/* Whether an expected start differs enough from the one that was said to be said again: by a minute and by a tenth of
+ * the time until then. */
+static bool start_moved(int64_t said, int64_t starts, int64_t now)
+{
+    const int64_t apart = starts > said ? starts - said : said - starts;
+
+    return starts > 0 && (said == 0 || (apart >= 60 && apart * 10 >= starts - now));
+}
+
 static void take_job(struct watch *w, const json_t *job)
 {
     const json_t *const error = json_object_get(job, "error");
-    char before[32], text[400], reason[256];
+    char before[32], text[512], reason[256];
 
     if (strcmp(cli_text(job, "id"), w->id) != 0) {
         return;
@@ -206,10 +217,17 @@ static void take_job(struct watch *w, const json_t *job)
         say_end(w);
         return;
     }
-    if (strcmp(before, w->state) != 0 || strcmp(reason, w->reason) != 0) {
-        (void)snprintf(text, sizeof text, "%s%s%s", w->state, reason[0] != '\0' ? ": " : "",
-                       reason);
+    const int64_t now = (int64_t)time(NULL);
+    const int64_t starts =
+        strcmp(w->state, "queued") == 0 ? cli_integer(job, "expected_start_at") : 0;
+    if (strcmp(before, w->state) != 0 || strcmp(reason, w->reason) != 0 ||
+        start_moved(w->said_start_at, starts, now)) {
+        char when[64];
+        (void)snprintf(text, sizeof text, "%s%s%s%s%s", w->state, reason[0] != '\0' ? ": " : "",
+                       reason, starts > 0 ? "; expected to start " : "",
+                       starts > 0 ? when_show(when, starts, now) : "");
         say(w, text);
+        w->said_start_at = starts;
     }
     (void)snprintf(w->reason, sizeof w->reason, "%s", reason);
     take_stage(w, cli_text(job, "stage"));
