@@ -5,6 +5,7 @@
 //   #/queue        what waits and why   #/machine            devices and how they are joined
 //   #login=CODE   signs in, once       #/talk?model=ID     a talk with a model
 import { ApiError, get, onSignedOut, post, setCsrf } from './api.js';
+import { arrayView } from './array.js';
 import { loadPlotter } from './chart.js';
 import { h, setString, translate } from './dom.js';
 import { jobView } from './job.js';
@@ -34,6 +35,7 @@ const ROUTES = [
   [/^#?\/?$/, () => jobsView(user)],
   [/^#\/jobs\/([^/?]+)$/, (id) => jobView(decodeURIComponent(id), user)],
   [/^#\/new(?:\?(.+))?$/, (query) => newView(valuesOf(query))],
+  [/^#\/arrays\/([^/?]+)$/, (id) => arrayView(decodeURIComponent(id), user)],
   [/^#\/queue$/, () => queueView(user)],
   [/^#\/machine$/, () => machineView(user)],
   [/^#\/talk(?:\?(.+))?$/, (query) => talkView(valuesOf(query))],

@@ -114,7 +114,7 @@ export function placePanel(isAdmin, onChanged) {
             )
           : []),
         ...(job.array
-          ? fact('queue.array', `${job.array.id} [${job.array.index}] ${JSON.stringify(job.array.values ?? {})}`)
+          ? fact('queue.array', link(`#/arrays/${encodeURIComponent(job.array.id)}`, JSON.stringify(job.array.values ?? {})))
           : []),
         ...(job.cloned_from
           ? fact('place.cloned', link(`#/jobs/${encodeURIComponent(job.cloned_from)}`, job.cloned_from))

@@ -108,6 +108,22 @@ test('the machine shows who holds a device, how devices are joined, and takes on
   await context.close();
 });
 
+test('an array shows its points, its cap and is cancelled whole', { skip }, async () => {
+  const request = { name: 'sweep ms=50', training_file: file.id, config: CONFIG, tokenizer_vocab_size: 300, max_steps: 1000 };
+  const array = await honed.call('POST', '/v1/arrays', { request, grid: { seed: [1, 2], learning_rate: [0.001, 0.0001] }, max_running: 1 });
+  const { page, context } = await open(`arrays/${array.id}`);
+  const rows = page.locator('table.queue tbody tr');
+  await rows.nth(3).waitFor();
+  assert.match(await rows.nth(1).textContent(), /1.*2?.*0.0001/);
+  await page.getByLabel('At a time').fill('3');
+  await page.getByRole('button', { name: 'Save changes' }).click();
+  await until(async () => (await honed.call('GET', `/v1/arrays/${array.id}`)).max_running === 3);
+  await page.getByRole('button', { name: 'Cancel all' }).click();
+  await page.locator('dialog').getByRole('button', { name: 'Cancel all' }).click();
+  await page.getByText('cancelled 4').waitFor();
+  await context.close();
+});
+
 test('on a phone nothing is wider than the screen', { skip }, async () => {
   const { page, context } = await open('queue', { viewport: { width: 390, height: 800 } });
   await page.locator('table[aria-labelledby=queue-running] tbody tr').first().waitFor();
