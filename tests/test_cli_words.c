@@ -98,13 +98,14 @@ static bool swept(const char *word, const char *expected)
 }
 
 static void a_field_with_several_values_is_swept(void)
+{
     EXPECT(swept("rate=[1e-3,3e-4]", "[{},{\"rate\":[0.001,0.0003]}]"));
-           EXPECT(swept("rate=1e-3", "[{\"rate\":0.001},{}]"));
-           EXPECT(swept("seed=[1e3,2]", "[{},{\"seed\":[1000,2]}]"));
-           EXPECT(swept("name=[\"a\",\"b\"]", "[{},{\"name\":[\"a\",\"b\"]}]"));
-           EXPECT(swept("name=[draft] one", "[{\"name\":\"[draft] one\"},{}]"));
-           EXPECT(swept("parts=[1,2]", "[{\"parts\":[1,2]},{}]"));
-           EXPECT(swept("parts=[[1,2],[3]]", "[{},{\"parts\":[[1,2],[3]]}]"));
+    EXPECT(swept("rate=1e-3", "[{\"rate\":0.001},{}]"));
+    EXPECT(swept("seed=[1e3,2]", "[{},{\"seed\":[1000,2]}]"));
+    EXPECT(swept("name=[\"a\",\"b\"]", "[{},{\"name\":[\"a\",\"b\"]}]"));
+    EXPECT(swept("name=[draft] one", "[{\"name\":\"[draft] one\"},{}]"));
+    EXPECT(swept("parts=[1,2]", "[{\"parts\":[1,2]},{}]"));
+    EXPECT(swept("parts=[[1,2],[3]]", "[{},{\"parts\":[[1,2],[3]]}]"));
 }
 
 static void a_sweep_of_nothing_or_twice_is_refused(void)
