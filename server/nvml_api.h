@@ -95,6 +95,7 @@ struct nvml_process_one {
 
 /* NULL: this driver has no such function. */
 struct nvml_api {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): it declares, and arguments bring their own */
 #define FUNCTION(member, arguments, newest, older) int(*member) arguments;
     NVML_FUNCTIONS
 #undef FUNCTION

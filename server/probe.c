@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "server/log.h"
+#include "server/cgroups.h"
 #include "trainer/base/io.h"
 
 enum { PATH = 512, TEXT = 64 << 10 };
@@ -79,49 +81,21 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What cgroups leave of the main memory. */
-static uint64_t memory_limit(const char *root)
-{
-    const int64_t two = read_number(root, "/sys/fs/cgroup/memory.max", INT64_MAX);
-    const int64_t one = read_number(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", INT64_MAX);
-
-    return smaller((uint64_t)two, (uint64_t)one);
-}
-
 uint64_t probe_available(const char *root)
 {
-    const uint64_t system = read_memory(root, "/proc/meminfo", "MemAvailable:");
-    const uint64_t limit = memory_limit(root);
-    const int64_t two = read_number(root, "/sys/fs/cgroup/memory.current", 0);
-    const int64_t one = read_number(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", two);
-    const uint64_t used = (uint64_t)one;
+    struct cgroups groups;
 
-    if (limit >= (UINT64_C(1) << 60)) {
-        return system;
-    }
-    return smaller(system, limit > used ? limit - used : 0);
+    cgroups_read(&groups, root);
+    return smaller(read_memory(root, "/proc/meminfo", "MemAvailable:"), groups.free_bytes);
 }
 
 /* Whole cores that a quota allows; a large number without one. */
-static int quota_cores(const char *root)
+static int quota_cores(const struct cgroups *groups)
 {
-    char text[64];
-    long long quota = -1, period = 100000;
-
-    if (read_text(root, "/sys/fs/cgroup/cpu.max", text, sizeof text)) {
-        char *end = NULL;
-        quota = strtoll(text, &end, 10);
-        quota = end == text ? -1 : quota;
-        period = end == text ? period : strtoll(end, NULL, 10);
-    } else {
-        quota = read_number(root, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", -1);
-        period = read_number(root, "/sys/fs/cgroup/cpu/cpu.cfs_period_us", period);
-    }
-    if (quota <= 0 || period <= 0) {
-        return DEVICE_CORES;
-    }
-    const long long whole = quota / period;
-    return whole < 1 ? 1 : whole > DEVICE_CORES ? DEVICE_CORES : (int)whole;
+    return groups->cores <= 0.0           ? DEVICE_CORES
+           : groups->cores < 1.0          ? 1
+           : groups->cores > DEVICE_CORES ? DEVICE_CORES
+                                          : (int)groups->cores;
 }
 
 static void read_processor(struct machine *m, const char *root)
@@ -140,12 +114,14 @@ static void read_processor(struct machine *m, const char *root)
     }
 }
 
-static void read_nodes(struct machine *m, const char *root, const struct cores *allowed)
+static void read_nodes(struct machine *m, const char *root, const struct cores *allowed,
+                       const struct cgroups *groups)
 {
     struct cores online;
     char name[PATH];
 
-    m->memory_bytes = smaller(read_memory(root, "/proc/meminfo", "MemTotal:"), memory_limit(root));
+    m->memory_bytes =
+        smaller(read_memory(root, "/proc/meminfo", "MemTotal:"), groups->memory_bytes);
     if (read_cores(root, "/sys/devices/system/node/online", &online)) {
         for (int i = 0; i < MACHINE_NODES; i++) {
             (void)snprintf(name, sizeof name, "/sys/devices/system/node/node%d/cpulist", i);
@@ -208,6 +184,23 @@ static void list_cores(struct physical *p, const struct machine *m, const char *
     }
 }
 
+/* Packages that hold the cores. */
+static int count_sockets(const char *root, const struct cores *allowed)
+{
+    char name[PATH];
+    struct cores packages = {0};
+
+    for (int core = 0; core < DEVICE_CORES; core++) {
+        if (cores_has(allowed, core)) {
+            (void)snprintf(name, sizeof name,
+                           "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", core);
+            cores_add(&packages, (int)(read_number(root, name, 0) % DEVICE_CORES));
+        }
+    }
+    const int n = cores_count(&packages);
+    return n < 1 ? 1 : n > MACHINE_NODES ? MACHINE_NODES : n;
+}
+
 static void fill_slot(struct machine *m, int i, int slots, const struct physical *p,
                       const struct settings *s)
 {
@@ -246,7 +239,24 @@ static void link_slots(struct machine *m)
     }
 }
 
-static void read_disk(struct machine *m, const char *path)
+/* "ssd" or "hdd" as the kernel takes the disk for; "" where it does not say. */
+static void read_kind(char *out, size_t size, const char *root, const char *path)
+{
+    static const char *const places[] = {"queue", "../queue"}; /* of a disk, of a part of one */
+    char name[PATH];
+    struct stat s;
+
+    for (size_t i = 0; stat(path, &s) == 0 && i < sizeof places / sizeof places[0]; i++) {
+        (void)snprintf(name, sizeof name, "/sys/dev/block/%u:%u/%s/rotational", major(s.st_dev),
+                       minor(s.st_dev), places[i]);
+        const int64_t rotates = read_number(root, name, -1);
+        if (rotates >= 0) {
+            (void)snprintf(out, size, "%s", rotates > 0 ? "hdd" : "ssd");
+        }
+    }
+}
+
+static void read_disk(struct machine *m, const char *root, const char *path)
 {
     struct statvfs v;
 
@@ -254,6 +264,7 @@ static void read_disk(struct machine *m, const char *path)
         struct disk *d = &m->disks[m->disk_count++];
         (void)snprintf(d->path, sizeof d->path, "%s", path);
         d->bytes = (uint64_t)v.f_blocks * (uint64_t)v.f_frsize;
+        read_kind(d->kind, sizeof d->kind, root, path);
     }
 }
 
@@ -279,6 +290,7 @@ int probe_machine(struct machine *out, const char *root, const struct cores *all
                   const struct settings *s, struct err *err)
 {
     struct physical *p = calloc(1, sizeof *p);
+    struct cgroups groups;
 
     if (p == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for a description of the machine");
@@ -288,15 +300,16 @@ int probe_machine(struct machine *out, const char *root, const struct cores *all
         (void)snprintf(out->name, sizeof out->name, "this machine");
     }
     read_processor(out, root);
-    read_nodes(out, root, allowed);
+    cgroups_read(&groups, root);
+    read_nodes(out, root, allowed, &groups);
     list_cores(p, out, root, allowed);
     if (p->count == 0) {
         free(p);
         return FAIL(err, ERR_IO, "this process may use no core of the machine");
     }
     out->core_count = p->count;
-    out->sockets = 1;
-    const int quota = quota_cores(root);
+    out->sockets = count_sockets(root, allowed);
+    const int quota = quota_cores(&groups);
     p->count = p->count < quota ? p->count : quota;
     int nodes = 0;
     for (int i = 0; i < out->node_count; i++) {
@@ -309,7 +322,7 @@ int probe_machine(struct machine *out, const char *root, const struct cores *all
     }
     link_slots(out);
     if (s->data[0] != '\0') {
-        read_disk(out, s->data);
+        read_disk(out, root, s->data);
     }
     free(p);
     return 0;

@@ -133,7 +133,7 @@ static int measure_pair(struct self_test *t, const struct machine *m, int i, int
 static int measure_fresh(struct self_test *t, const struct machine *m, int i, int j,
                          struct err *err)
 {
-    const size_t bytes = 2 * THREADS * BUFFER;
+    const size_t bytes = (size_t)2 * THREADS * BUFFER;
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 

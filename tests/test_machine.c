@@ -168,6 +168,49 @@ static void what_is_not_allowed_is_left_out(void)
     EXPECT(probe_available(scratch) == UINT64_C(32) << 30);
 }
 
+/* The group of a service, and one above it with the tighter limit; cache is not taken for used. */
+static void limits_of_all_groups_above_count(void)
+{
+    put("proc/self/cgroup",
+        "9:name=systemd:/\n1:cpu,cpuacct:/box/in\n4:memory:/box/in\n0::/lab/hone\n");
+    put("sys/fs/cgroup/lab/memory.max", "8589934592\n");
+    put("sys/fs/cgroup/lab/memory.current", "6442450944\n");
+    put("sys/fs/cgroup/lab/memory.stat", "anon 5\ninactive_file 3221225472\nfile 7\n");
+    put("sys/fs/cgroup/lab/hone/memory.max", "17179869184\n");
+    put("sys/fs/cgroup/lab/hone/cpu.max", "300000 100000\n");
+    probe(0, "0-15");
+    EXPECT(m.memory_bytes == UINT64_C(8) << 30);
+    EXPECT(probe_available(scratch) == UINT64_C(5) << 30);
+    EXPECT(m.devices[0].core_count + m.devices[1].core_count == 3);
+    put("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n");
+    put("sys/fs/cgroup/memory/box/in/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/cpu/box/in/cpu.cfs_quota_us", "200000\n");
+    put("sys/fs/cgroup/cpu/box/in/cpu.cfs_period_us", "100000\n");
+    put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    probe(0, "0-15");
+    EXPECT(m.memory_bytes == UINT64_C(2) << 30);
+    EXPECT(m.devices[0].core_count + m.devices[1].core_count == 2);
+    put("proc/self/cgroup", "0::/\n");
+    probe(0, "0-15");
+    EXPECT(m.memory_bytes == UINT64_C(64) << 30);
+}
+
+static void sockets_are_counted(void)
+{
+    char name[200];
+
+    EXPECT(m.sockets == 1);
+    for (int i = 0; i < 16; i++) {
+        (void)snprintf(name, sizeof name,
+                       "sys/devices/system/cpu/cpu%d/topology/physical_package_id", i);
+        put(name, i % 8 < 4 ? "0\n" : "1\n");
+    }
+    probe(0, "0-15");
+    EXPECT(m.sockets == 2);
+    probe(0, "0-3");
+    EXPECT(m.sockets == 1);
+}
+
 static void more_slots_than_cores_share_them(void)
 {
     probe(5, "0-1");
@@ -201,6 +244,8 @@ int main(void)
     RUN(damaged_descriptions_are_refused_by_key);
     RUN(slots_are_whole_cores_of_one_node);
     RUN(what_is_not_allowed_is_left_out);
+    RUN(limits_of_all_groups_above_count);
+    RUN(sockets_are_counted);
     RUN(more_slots_than_cores_share_them);
     RUN(settings_size_slots);
     RUN(this_machine_can_be_read);
