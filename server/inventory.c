@@ -509,7 +509,7 @@ static int view_device(const struct inventory *v, const struct reading *r, sqlit
     const uint64_t bit = UINT64_C(1) << i;
     uint64_t margin = 0;
 
-    TRY(margins_of(db, d->name, &margin, err));
+    TRY(margins_of(db, margins_card(d), &margin, err));
     out->capacity[i] = less(d->memory_bytes, d->reserved_bytes + margin);
     out->room[i] = out->capacity[i];
     if (d->is_usable && now->fault == FAULT_NONE && (r->quarantined & bit) == 0) {

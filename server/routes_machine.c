@@ -6,6 +6,7 @@
 #include "server/authorise.h"
 #include "server/inventory.h"
 #include "server/jobs.h"
+#include "server/margins.h"
 #include "server/route.h"
 #include "server/supervise.h"
 #include "server/text.h"
@@ -18,7 +19,7 @@ struct look {
     const struct machine *machine;
     struct reading *reading;
     struct view *view;
-    json_t *devices; /* borrowed */
+    json_t *devices, *constants; /* borrowed */
 };
 
 static int put(json_t *object, const char *key, json_t *value, struct err *err)
@@ -121,6 +122,7 @@ static int read_leases(sqlite3 *db, void *argument, struct err *err)
     sqlite3_stmt *q = NULL;
     bool row = true;
     uint64_t held = 0;
+    json_t *margins = NULL;
 
     TRY(db_query(&q, db, err, "SELECT device FROM leases", ""));
     int rc = db_next(q, &row, err);
@@ -131,6 +133,8 @@ static int read_leases(sqlite3 *db, void *argument, struct err *err)
     }
     sqlite3_finalize(q);
     rc = rc != 0 ? rc : inventory_view(l->rq->app->inventory, l->reading, db, held, l->view, err);
+    rc = rc != 0 ? rc : margins_json(&margins, db, err);
+    rc = rc != 0 ? rc : put(l->constants, "margins", margins, err);
     for (int i = 0; rc == 0 && i < l->machine->device_count; i++) {
         rc = add_state(db, l, i, json_array_get(l->devices, (size_t)i), err);
     }
@@ -150,6 +154,7 @@ int handle_machine(const struct request *rq, struct reply *rp, struct err *err)
     } else {
         inventory_get(rq->app->inventory, l.reading);
         l.devices = json_object_get(rp->body, "devices");
+        l.constants = json_object_get(rp->body, "constants");
         rc = store_read(rq->app->store, read_leases, &l, err);
     }
     free(l.reading);

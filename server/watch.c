@@ -346,7 +346,7 @@ static int learn(struct tx *tx, struct change *c, struct err *err)
     for (int d = 0; d < m->device_count && planned > 0; d++) {
         const struct device *device = &m->devices[d];
         char text[600];
-        if ((c->r->devices >> d & 1U) == 0 || strcmp(last, device->name) == 0) {
+        if ((c->r->devices >> d & 1U) == 0 || strcmp(last, margins_card(device)) == 0) {
             continue;
         }
         if (last[0] == '\0') {
@@ -355,8 +355,8 @@ static int learn(struct tx *tx, struct change *c, struct err *err)
                            (double)(device->memory_bytes - device->reserved_bytes) / 0x1p30);
             err_set(&c->outcome.error, ERR_NO_MEMORY, "%s", text);
         }
-        last = device->name;
-        TRY(margins_learn(tx, device->name, (uint64_t)planned, (uint64_t)peak, device->memory_bytes,
+        last = margins_card(device);
+        TRY(margins_learn(tx, last, (uint64_t)planned, (uint64_t)peak, device->memory_bytes,
                           watch_now(c->w), err));
     }
     return 0;

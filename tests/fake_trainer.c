@@ -12,7 +12,8 @@
  *    ranks=2          as many ranks
  *    slow_prepare=2   seconds of validating and tokenizing
  *    bad_file         validating refuses the training file
- *    crash_at=7       SIGSEGV after step 7       kill_at=7   SIGKILL, as if memory had run out
+ *    crash_at=7       SIGSEGV after step 7       kill_at=7   SIGKILL out of nowhere
+ *    oom_at=7         SIGKILL after step 7, on a machine whose memory is all taken
  *    fail_at=9        fails with out_of_memory   nan_at=5    fails with numerical_divergence
  *    crash_at=0       SIGSEGV before the first step
  *    rank_exit=3      ends with status 3 after its first step
@@ -268,7 +269,7 @@ static int misbehave(const struct job_folder *job, int64_t step, struct err *err
     if (is_due(job, "crash_at", step)) {
         (void)raise(SIGSEGV);
     }
-    if (is_due(job, "kill_at", step)) {
+    if (is_due(job, "kill_at", step) || is_due(job, "oom_at", step)) {
         (void)raise(SIGKILL);
     }
     if (is_due(job, "nap_at", step)) {
@@ -400,6 +401,38 @@ static int train(const struct job_folder *job, int rank, struct events *events, 
     return rank == 0 && from < steps ? save(job, steps, true, events, err) : 0;
 }
 
+/* Does spec.json hold the word? */
+static bool spec_has(const char *dir, const char *word)
+{
+    char path[IO_PATH_MAX], *text = NULL;
+    size_t bytes;
+    struct err ignored;
+
+    if (io_join(path, sizeof path, dir, JOB_SPEC, &ignored) != 0 ||
+        io_read_file(&text, &bytes, path, JOB_FILE_MAX, &ignored) != 0) {
+        return false;
+    }
+    const bool has = strstr(text, word) != NULL;
+    free(text);
+    return has;
+}
+
+/* A /proc in the job's folder, of a machine of 8 GiB of which 10 MiB are available. */
+static const char *crowd(const char *dir)
+{
+    static const char text[] = "MemTotal: 8388608 kB\nMemAvailable: 10240 kB\n";
+    char path[IO_PATH_MAX];
+    struct err ignored;
+
+    if (io_join(path, sizeof path, dir, "proc", &ignored) != 0 ||
+        (mkdir(path, 0700) != 0 && errno != EEXIST) ||
+        io_join(path, sizeof path, dir, "proc/meminfo", &ignored) != 0 ||
+        io_write_file(path, text, strlen(text), &ignored) != 0) {
+        return NULL;
+    }
+    return dir;
+}
+
 /* How many ranks the request's name asks for; 1 when it cannot be read, which the launcher will
  * say. */
 static int count_ranks(const char *dir)
@@ -445,12 +478,13 @@ int main(int argc, char **argv)
         return err_exit(ERR_BAD_REQUEST);
     }
     const char *grace = getenv("FAKE_GRACE_MS");
-    const struct launch_steps launched = {.prepare = prepare,
-                                          .rank = train,
-                                          .ranks = count_ranks(argv[2]),
-                                          .grace_ms =
-                                              grace == NULL ? 0 : (int)strtol(grace, NULL, 10),
-                                          .version = "fake"};
+    const struct launch_steps launched = {
+        .prepare = prepare,
+        .rank = train,
+        .ranks = count_ranks(argv[2]),
+        .grace_ms = grace == NULL ? 0 : (int)strtol(grace, NULL, 10),
+        .version = "fake",
+        .root = spec_has(argv[2], "oom_at=") ? crowd(argv[2]) : NULL};
     if (launch_run(argv[2], &launched, &err) != 0) {
         (void)fprintf(stderr, "fake_trainer: %s\n", err.text);
         return err_exit(err.code);

@@ -250,7 +250,7 @@ test('a run that is deaf is killed after the grace period', async () => {
 
 test('every way in which a run fails has its word', async () => {
   const cases = [
-    ['crash_at=3', 'worker_lost'], ['kill_at=3', ['worker_lost', 'out_of_memory']], ['fail_at=3', 'out_of_memory'],
+    ['crash_at=3', 'worker_lost'], ['kill_at=3', 'worker_lost'], ['oom_at=3', 'out_of_memory'], ['fail_at=3', 'out_of_memory'],
     ['nan_at=3', 'numerical_divergence'], ['bad_file', 'invalid_training_file'], ['disk_full_at=3 save=3', 'disk_full'],
   ];
   for (const [name, code] of cases) {
@@ -259,6 +259,20 @@ test('every way in which a run fails has its word', async () => {
     assert.equal(done.state, 'failed', name);
     assert.ok([code].flat().includes(done.error.code), `${name}: ${done.error.code}`);
     assert.ok(done.error.message.length > 5);
+  }
+});
+
+test('a run that ended out of memory says what was planned and seen, and its device keeps more free from then on', async () => {
+  const before = await honed.call('GET', '/v1/machine');
+  const job = await submit('ms=2 oom_at=3', { max_steps: 8 });
+  const done = await until(honed, job.id, ended);
+  assert.equal(done.error.code, 'out_of_memory');
+  assert.match(done.error.message, /\(signal 9, SIGKILL\) because the machine ran out of memory; \d+\.\d\d GiB were planned; it held \d+\.\d\d GiB at most and 0\.01 GiB of the machine were free; \S+ has \d+\.\d\d GiB for jobs$/);
+  const after = await honed.call('GET', '/v1/machine');
+  const learned = after.constants.margins['CPU slots'];
+  assert.ok(learned > (before.constants.margins['CPU slots'] ?? 0));
+  for (const device of after.devices.filter((one) => one.kind === 'cpu')) {
+    assert.equal(device.capacity_bytes, device.memory_bytes - device.reserved_bytes - learned);
   }
 });
 
