@@ -122,6 +122,24 @@ static json_t *time_or_null(int64_t at)
     return at > 0 ? json_integer(at) : json_null();
 }
 
+/* Which devices a run has and how they are joined, in words: of a job its "device_ids", of a row of the queue its
+ * "devices". */
+static void tell_placement(const struct machine *m, json_t *job)
+{
+    const json_t *ids = json_object_get(job, "device_ids"), *id = NULL;
+    char text[TEXT_SIZE];
+    uint64_t set = 0;
+    size_t i = 0;
+
+    json_array_foreach(ids != NULL ? ids : json_object_get(job, "devices"), i, id)
+    {
+        const int device = json_is_string(id) ? machine_device(m, json_string_value(id)) : -1;
+        set |= device >= 0 ? UINT64_C(1) << device : 0;
+    }
+    place_words(text, sizeof text, m, set);
+    (void)json_object_set_new(job, "placement", set != 0 ? json_string(text) : json_null());
+}
+
 void board_tell(struct board *b, int64_t seq, json_t *job)
 {
     const char *state = json_string_value(json_object_get(job, "state"));
@@ -136,6 +154,7 @@ void board_tell(struct board *b, int64_t seq, json_t *job)
         desk_words(text, sizeof text, b->machine, &e.wait, &e.need, b->names, b->name_count);
     }
     pthread_mutex_unlock(&b->lock);
+    tell_placement(b->machine, job);
     if (found == NULL || state == NULL) {
         return;
     }

@@ -17,7 +17,7 @@ void board_close(struct board *b); /* NULL is allowed */
 void board_put(struct board *b, const struct desk_round *r);
 
 /* Add "reason", "position" and "expected_start_at" to the object of a waiting job, "expected_end_at" to that
- * of a run; nothing for a job that is not on the board. */
+ * of a run; nothing for a job that is not on the board. "placement" says which devices a run has and how they are joined. */
 void board_tell(struct board *b, int64_t seq, json_t *job);
 
 /* The same for a list of job objects, by their "id". */

@@ -96,7 +96,7 @@ export function placePanel(isAdmin, onChanged) {
         ...fact(
           'queue.on',
           job.device_ids?.length > 0
-            ? h('code', {}, job.device_ids.join(', '))
+            ? h('span', {}, h('code', {}, job.device_ids.join(', ')), job.placement ? ` ${job.placement}` : '')
             : needText({ devices: job.devices ?? 1, device_bytes: job.device_bytes ?? 0 }),
         ),
         ...fact('place.limit', formatDuration(job.time_limit_s)),
