@@ -4,6 +4,7 @@
  *    files/ID      uploaded files         cache/       tokenised files, shared by jobs
  *    lock          held while honed runs  admin.token  the first admin's token, mode 0600
  *    honed.url     where honed listens    settings.json  settings, when somebody wrote some
+ *    machine.json  results of the self test
  */
 #ifndef SERVER_HOME_H
 #define SERVER_HOME_H
