@@ -73,6 +73,6 @@ struct param_stretch {
 /* Initial values of a stretch into out [cols]. A value depends on the seed, the parameter, the layer and its
  * index in the Hugging Face tensor, never on ranks or order. */
 void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
-                struct param_stretch at);
+                struct param_stretch stretch);
 
 #endif
