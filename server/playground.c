@@ -226,7 +226,7 @@ static int start_model(struct playground *p, const char *dir, struct model_proce
     int64_t bytes = 0;
     int at = 0, device = -1;
 
-    TRY(sizing_serve(p->settings, dir, &bytes, err));
+    TRY(sizing_serve(p->settings, p->machine, dir, &bytes, err));
     while (at < MODELS_MAX && p->models[at] != NULL) {
         at++;
     }

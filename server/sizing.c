@@ -371,21 +371,28 @@ int sizing_plan(const struct app *app, const struct spec *spec, const json_t *re
     return 0;
 }
 
-int sizing_serve(const struct settings *s, const char *dir, int64_t *bytes, struct err *err)
+int sizing_serve(const struct settings *s, const struct machine *m, const char *dir, int64_t *bytes,
+                 struct err *err)
 {
-    const uint64_t room = sizing_machine();
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const struct serve_sizes sizes = {.slots = s->serve_slots,
                                       .positions = s->serve_positions,
                                       .piece = SERVE_PIECE,
                                       .bf16 = s->serve_bf16};
+    uint64_t room = 0;
     struct plan p;
 
+    for (int i = 0; i < m->device_count; i++) {
+        const struct device *d = &m->devices[i];
+        const uint64_t bytes_of = d->memory_bytes - d->reserved_bytes;
+        room = d->is_usable && bytes_of > room ? bytes_of : room;
+    }
     TRY(plan_serve_folder(&p, dir, &sizes, cores > 0 ? (int)cores : 1, err));
     *bytes = (int64_t)p.total;
-    if (room != 0 && p.total > room) {
+    if (p.total > room) {
         return FAIL_PARAM(err, ERR_DOES_NOT_FIT, "model",
-                          "the model needs %.2f GiB to be served and the machine has %.2f GiB",
+                          "the model needs %.2f GiB to be served and the machine has devices of "
+                          "%.2f GiB at most",
                           (double)p.total / 0x1p30, (double)room / 0x1p30);
     }
     return 0;

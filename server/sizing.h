@@ -3,6 +3,7 @@
 #define SERVER_SIZING_H
 
 #include "server/app.h"
+#include "server/machine.h"
 #include "trainer/spec.h"
 
 struct sizing {
@@ -21,8 +22,10 @@ int sizing_check(const struct app *app, const struct spec *spec, const json_t *r
 int sizing_plan(const struct app *app, const struct spec *spec, const json_t *references,
                 json_t **out, struct err *err);
 
-/* Bytes that serving the model in a folder takes. Errors: NO_MODEL; DOES_NOT_FIT when the machine has less. */
-int sizing_serve(const struct settings *s, const char *dir, int64_t *bytes, struct err *err);
+/* Bytes that serving the model in a folder takes. Errors: NO_MODEL; DOES_NOT_FIT when no device of the machine has as
+ * many. */
+int sizing_serve(const struct settings *s, const struct machine *m, const char *dir, int64_t *bytes,
+                 struct err *err);
 
 /* Bytes of main memory of the machine; 0 when they can't be told. */
 uint64_t sizing_machine(void);

@@ -94,6 +94,27 @@ static inline int finish(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Wait for a run that should end well; what it said when it did not is shown. */
+static inline void finish_well(pid_t pid, const char *dir)
+{
+    char path[PATH + 40], *text = NULL;
+    size_t bytes = 0;
+    struct err err = {0};
+    const int status = finish(pid);
+
+    EXPECT(status == 0);
+    (void)snprintf(path, sizeof path, "%s/" JOB_LOG, dir);
+    if (status == 0 || io_read_file(&text, &bytes, path, 1 << 20, &err) != 0) {
+        return;
+    }
+    printf("# status %d of %s:\n", status, dir);
+    for (char *save = NULL, *line = strtok_r(text, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save)) {
+        printf("#   %s\n", line);
+    }
+    free(text);
+}
+
 static inline void read_metrics(struct outcome *out, const struct event *e)
 {
     const json_int_t step = json_integer_value(json_object_get(e->object, "step"));
@@ -164,7 +185,7 @@ static inline struct outcome run_through(const char *name, const char *more)
     char dir[PATH];
 
     make_job(dir, name, more);
-    EXPECT(finish(start(dir)) == 0);
+    finish_well(start(dir), dir);
     EXPECT(read_events(&out, dir) == STEPS);
     read_hashes(&out, dir);
     return out;
@@ -192,7 +213,7 @@ static inline struct outcome run_interrupted(const char *name, const char *more,
     const pid_t pid = start(dir);
     signal_at(dir, pid, step, signal);
     (void)finish(pid);
-    EXPECT(finish(start(dir)) == 0);
+    finish_well(start(dir), dir);
     EXPECT(read_events(&out, dir) == STEPS);
     read_hashes(&out, dir);
     return out;
