@@ -205,6 +205,16 @@ static void old_kills_are_no_evidence(void)
         exhaustion_look(&x);
     }
     EXPECT(!exhaustion_found(&x));
+    for (int i = 0; i < EXHAUSTION_LOOKS; i++) {
+        char text[40];
+        (void)snprintf(text, sizeof text, "oom_kill %d\n", 5 + i);
+        fresh_write(dir, "proc/vmstat", text);
+        EXPECT(exhaustion_found(&x));
+    }
+    for (int i = 0; i < EXHAUSTION_LOOKS; i++) {
+        exhaustion_look(&x);
+    }
+    EXPECT(!exhaustion_found(&x));
     fresh_write(dir, "proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 70000 kB\n");
     EXPECT(exhaustion_found(&x) == (70000 < 65536) && exhaustion_free(&x) == 70000LL << 10);
     fresh_write(dir, "proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 60000 kB\n");

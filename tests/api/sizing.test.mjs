@@ -1,0 +1,102 @@
+// sizing.test.mjs - what a job needs on each device against what devices have: refused with what would fit, or planned.
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { startHoned } from '../lib/honed.mjs';
+import { ended, refused, request, until } from '../lib/jobs.mjs';
+
+const MIB = 2 ** 20;
+const MODEL = {
+  model_type: 'llama', architectures: ['LlamaForCausalLM'], vocab_size: 32000, hidden_size: 512, intermediate_size: 1024,
+  num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 1024,
+};
+let honed = null;
+let home = null;
+let job = null; // the request
+let whole = 0; // bytes that it needs
+let path = '';
+
+// Four cards of so many bytes, of which `used` are somebody's on the last two.
+function machine(bytes, used = 0) {
+  const devices = [0, 1, 2, 3].map((i) => ({
+    id: `GPU-${i}`, name: 'Small GPU', kind: 'gpu', memory_bytes: bytes, reserved_bytes: 0,
+    used_bytes: i < 2 ? 0 : used, free_bytes: bytes - (i < 2 ? 0 : used),
+  }));
+  return JSON.stringify({ name: 'small', devices });
+}
+
+async function start(bytes, used) {
+  await writeFile(path, machine(bytes, used));
+  honed = await startHoned({ args: ['--machine', path] });
+  const file = (await honed.upload('a.txt', 'text\n'.repeat(100))).id;
+  job = request(file, 'ms=2', { config: MODEL, sequence_length: 512, global_batch_size: 8, micro_batch_size: 4, threads: 2, max_steps: 3 });
+}
+
+before(async () => {
+  home = await mkdtemp(join(tmpdir(), 'hone-sizing-'));
+  path = join(home, 'machine.json');
+});
+after(() => rm(home, { recursive: true, force: true }));
+
+test('what fits is planned: bytes on each device, and whether that is free now', async () => {
+  await start(4096 * MIB, 4000 * MIB);
+  try {
+    const plan = await honed.call('POST', '/v1/plan', job);
+    whole = plan.memory_bytes;
+    assert.ok(whole > 300 * MIB && whole < 3000 * MIB, `${whole}`);
+    assert.deepEqual([plan.fits, plan.fits_now, plan.devices, plan.device_bytes], [true, true, 1, whole]);
+    assert.deepEqual(plan.advice, []);
+    assert.deepEqual(plan.on.map((one) => one.room_bytes), [4096, 4096, 96, 96].map((n) => n * MIB));
+    const wide = await honed.call('POST', '/v1/plan', { ...job, devices: 3 });
+    assert.deepEqual([wide.fits, wide.fits_now, wide.devices], [true, false, 3]);
+    assert.equal(wide.device_bytes, Math.ceil(wide.memory_bytes / 3));
+    const five = await refused(honed.call('POST', '/v1/jobs', { ...job, devices: 5 }));
+    assert.deepEqual([five.status, five.code, five.param], [422, 'does_not_fit', 'devices']);
+    assert.match(five.message, /asks for 5 devices and this machine has 4/);
+  } finally {
+    await honed.stop();
+  }
+});
+
+test('what can never fit is refused with the largest part, both numbers and what would fit', async () => {
+  const bytes = Math.floor((whole * 6) / 10);
+  await start(bytes);
+  try {
+    const plan = await honed.call('POST', '/v1/plan', job);
+    assert.deepEqual([plan.fits, plan.fits_now], [false, false]);
+    assert.ok(plan.advice.length > 0 && plan.advice.length <= 3);
+    for (const { field, value } of plan.advice) {
+      const changed = { ...job, [field]: Number.isNaN(Number(value)) ? value : Number(value) };
+      assert.equal((await honed.call('POST', '/v1/plan', changed)).fits, true, field);
+    }
+    const two = plan.advice.find(({ field }) => field === 'devices');
+    assert.equal(two?.value, '2', JSON.stringify(plan.advice));
+    const no = await refused(honed.call('POST', '/v1/jobs', job));
+    assert.deepEqual([no.status, no.code], [422, 'does_not_fit']);
+    const gib = (n) => (n / 2 ** 30).toFixed(2).replace('.', '\\.');
+    assert.match(no.message, new RegExp(`needs ${gib(whole)} GiB and the machine has devices of ${gib(bytes)} GiB at most; the largest part are ${plan.largest} with \\d+\\.\\d\\d GiB; it fits with .*devices 2`));
+    assert.equal((await honed.call('GET', '/v1/jobs')).data.length, 0);
+    const yes = await honed.call('POST', '/v1/jobs', { ...job, devices: 2 });
+    assert.equal(yes.device_bytes, Math.ceil(yes.memory_bytes / 2));
+    const done = await until(honed, yes.id, ended);
+    assert.equal(done.state, 'succeeded', JSON.stringify(done.error));
+  } finally {
+    await honed.stop();
+  }
+});
+
+test('a margin that was learned counts too', async () => {
+  await start(Math.floor(whole * 1.01));
+  try {
+    assert.equal((await honed.call('POST', '/v1/plan', job)).fits, true);
+    const out = await honed.call('POST', '/v1/jobs', { ...job, name: 'ms=2 oom_at=2' });
+    const done = await until(honed, out.id, ended);
+    assert.equal(done.error.code, 'out_of_memory');
+    assert.ok((await honed.call('GET', '/v1/machine')).constants.margins['Small GPU'] >= Math.floor(whole / 50));
+    assert.equal((await refused(honed.call('POST', '/v1/jobs', job))).code, 'does_not_fit');
+  } finally {
+    await honed.stop();
+  }
+});
