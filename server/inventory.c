@@ -28,7 +28,8 @@ struct inventory {
     char file[PATH];         /* "" when the machine was probed */
     struct machine *machine; /* owned; as it was at the start */
     struct cards *cards;     /* NULL: none */
-    bool is_measured;        /* a self test of an earlier start is known */
+    bool has_tester;
+    pthread_t tester; /* the first self test of this machine */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wanted, read;
@@ -248,27 +249,34 @@ int inventory_self_test(struct inventory *v, struct err *err)
 }
 
 /* What an earlier start measured counts for placement; while honed runs, that does not change. */
-static void recall_test(struct inventory *v)
+static bool recall_test(struct inventory *v)
 {
     char path[PATH];
 
     (void)snprintf(path, sizeof path, "%s/machine.json", v->app->settings->data);
-    v->is_measured = v->file[0] != '\0' || self_test_read(v->test, v->machine, path);
-    for (int i = 0; v->file[0] == '\0' && i < v->machine->device_count; i++) {
+    const bool is_measured = v->file[0] == '\0' && self_test_read(v->test, v->machine, path);
+    for (int i = 0; is_measured && i < v->machine->device_count; i++) {
         for (int j = 0; j < v->machine->device_count; j++) {
             v->machine->links[i][j].gb_per_s = v->test->gb_per_s[i][j];
         }
     }
+    return is_measured;
+}
+
+static void *measure_once(void *argument)
+{
+    struct err err = {0};
+
+    if (measure(argument, FIRST_TEST_S, &err) != 0) {
+        log_line("machine: self test: %s", err.text);
+    }
+    return NULL;
 }
 
 static void *read_for_ever(void *argument)
 {
     struct inventory *v = argument;
-    struct err err = {0};
 
-    if (!v->is_measured && measure(v, FIRST_TEST_S, &err) != 0) {
-        log_line("machine: self test: %s", err.text);
-    }
     while (wait_for_turn(v)) {
         take_reading(v);
     }
@@ -319,12 +327,14 @@ static int start(struct inventory *v, struct err *err)
     pthread_cond_init(&v->wanted, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&v->read, NULL);
-    recall_test(v);
+    const bool is_measured = recall_test(v);
     inventory_reload(v);
     take_reading(v);
     if (pthread_create(&v->thread, NULL, read_for_ever, v) != 0) {
         return FAIL(err, ERR_NO_MEMORY, "no thread for the inventory");
     }
+    v->has_tester = v->file[0] == '\0' && !is_measured &&
+                    pthread_create(&v->tester, NULL, measure_once, v) == 0;
     return 0;
 }
 
@@ -368,6 +378,9 @@ void inventory_close(struct inventory *v)
     pthread_cond_signal(&v->wanted);
     pthread_mutex_unlock(&v->lock);
     pthread_join(v->thread, NULL);
+    if (v->has_tester) {
+        pthread_join(v->tester, NULL);
+    }
     cards_close(v->cards);
     pthread_cond_destroy(&v->wanted);
     pthread_cond_destroy(&v->read);

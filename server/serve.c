@@ -5,7 +5,8 @@
  *    threads          libmicrohttpd's; move bytes (http.c)
  *    workers          run handlers (workers.c)
  *    store            the only writer of the database (store.c)
- *    inventory        reads the machine (inventory.c)
+ *    inventory        reads the machine (inventory.c); at the first start another measures it
+ *    cards            asks the driver of NVIDIA's cards, which may hang (cards.c)
  *    supervisor       decides what runs, and watches it (supervise.c)
  *    playground       starts models and asks them (playground.c)
  *    pulse            wakes event streams (stream.c)

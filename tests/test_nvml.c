@@ -123,6 +123,21 @@ static void links_through_a_switch_reach_everybody(void)
     nvml_close(n);
 }
 
+/* Some links of a card are down: a pair has what both have. */
+static void links_that_are_down_count_for_nobody(void)
+{
+    struct nvml *n = NULL;
+    struct err err = {0};
+
+    put_text(in_scratch("cards.json"),
+             "{\"switch\": true, \"links\": [[\"X\", \"NV4\"], [\"NV2\", \"X\"]], \"devices\": ["
+             "{\"id\": \"a\", \"memory_bytes\": 9}, {\"id\": \"b\", \"memory_bytes\": 9}]}");
+    make_bare();
+    EXPECT(nvml_open(&n, library, &err) == 0 && nvml_describe(n, &m, scratch, &err) == 0);
+    EXPECT(m.links[0][1].count == 2 && m.links[1][0].count == 2 && m.links[0][1].is_switch);
+    nvml_close(n);
+}
+
 static void what_a_card_is_like_is_read_anew(void)
 {
     struct nvml *n = open_two("", "");
@@ -317,6 +332,7 @@ int main(void)
     RUN(cards_are_as_the_driver_says);
     RUN(a_driver_that_is_not_ready_is_told_in_words);
     RUN(links_through_a_switch_reach_everybody);
+    RUN(links_that_are_down_count_for_nobody);
     RUN(what_a_card_is_like_is_read_anew);
     RUN(a_card_that_goes_is_lost);
     RUN(instances_of_a_card_are_devices_of_their_own);

@@ -130,6 +130,16 @@ static void a_text_that_ends_early(void)
     EXPECT(t.links[1][2].kind == LINK_NONE && has_cores(0, "0-7") && has_cores(1, ""));
 }
 
+/* Whatever part is there; a number behind the NUMA column is another one. */
+static void a_text_that_begins_late(void)
+{
+    EXPECT(parse("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+                 "GPU1\tNV4\t X \t0-7\t\t3\n") == 0);
+    EXPECT(t.gpu_count == 2 && is_link(0, 1, "NV4") && t.node[1] == -1 && has_cores(1, "0-7"));
+    EXPECT(parse("\tGPU0\tNIC0\tGPU1\nGPU0\t X \tPIX\tSYS\n") == 0);
+    EXPECT(t.gpu_count == 1); /* cards come first */
+}
+
 static void a_text_without_its_header(void)
 {
     EXPECT(parse("GPU0\t X \tPHB\t0-11\t0\nGPU1\tPHB\t X \t0-11\t0\n") == 0);
@@ -228,6 +238,7 @@ int main(void)
     RUN(old_drivers);
     RUN(mixed_links_and_empty_columns);
     RUN(a_text_that_ends_early);
+    RUN(a_text_that_begins_late);
     RUN(a_text_without_its_header);
     RUN(a_text_out_of_a_log);
     RUN(one_card_and_the_same_text_twice);
