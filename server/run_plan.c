@@ -37,11 +37,13 @@ static int look_at_devices(struct making *k, sqlite3 *db, int64_t bytes, struct 
     return rc;
 }
 
-/* Which devices these are, and the memory node, where all of them are near one of several. */
+/* Which devices these are, and the memory node, where all of them are near one of several. A thread for each core of CPU
+ * slots, hyperthreads not counted, unless the request says how many. */
 static void give_place(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
 {
     size_t n = 0;
     bool is_one = m->node_count > 1;
+    int cores = 0;
 
     plan->memory_node = -1;
     for (int d = 0; d < m->device_count; d++) {
@@ -54,10 +56,14 @@ static void give_place(struct attempt_plan *plan, const struct machine *m, uint6
         plan->memory_node = is_one ? one->node : -1;
         plan->devices++;
         plan->gpus += one->kind == DEVICE_GPU;
+        cores += one->kind == DEVICE_CPU ? one->core_count : 0;
         if (n < sizeof plan->device_ids) {
             n += (size_t)snprintf(plan->device_ids + n, sizeof plan->device_ids - n, "%s%s",
                                   n == 0 ? "" : ",", one->id);
         }
+    }
+    if (plan->threads == 0 && cores > 0) {
+        plan->threads = cores < JOB_CORES_MAX ? cores : JOB_CORES_MAX;
     }
 }
 

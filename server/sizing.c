@@ -159,21 +159,30 @@ static int find_room(const struct app *app, struct room *out, struct err *err)
     return app->inventory == NULL ? 0 : store_read(app->store, look_at_devices, &l, err);
 }
 
-/* Of the first usable devices, as many as the job holds. */
+/* Of the usable slots with most cores, as many as the job holds: more threads need more memory. */
 static int thread_count(const struct room *room, const struct spec *spec)
 {
     const long machine = sysconf(_SC_NPROCESSORS_ONLN);
-    int cores = 0, devices = 0;
+    uint64_t counted = 0;
+    int cores = 0;
 
     if (spec->threads > 0) {
         return (int)spec->threads;
     }
-    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
-        const struct device *d = &room->machine->devices[i];
-        if (d->is_usable && d->kind == DEVICE_CPU && devices < spec->devices) {
-            cores += d->core_count;
-            devices++;
+    for (int n = 0; room->machine != NULL && n < (int)spec->devices; n++) {
+        int most = -1;
+        for (int i = 0; i < room->machine->device_count; i++) {
+            const struct device *d = &room->machine->devices[i];
+            const bool counts = d->is_usable && d->kind == DEVICE_CPU && (counted >> i & 1U) == 0;
+            most = counts && (most < 0 || d->core_count > room->machine->devices[most].core_count)
+                       ? i
+                       : most;
         }
+        if (most < 0) {
+            break;
+        }
+        counted |= UINT64_C(1) << most;
+        cores += room->machine->devices[most].core_count;
     }
     return cores > 0 ? cores : machine > 0 ? (int)machine : 1;
 }

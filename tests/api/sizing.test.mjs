@@ -1,6 +1,6 @@
 // sizing.test.mjs - what a job needs on each device against what devices have: refused with what would fit, or planned.
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -96,6 +96,28 @@ test('a margin that was learned counts too', async () => {
     assert.equal(done.error.code, 'out_of_memory');
     assert.ok((await honed.call('GET', '/v1/machine')).constants.margins['Small GPU'] >= Math.floor(whole / 50));
     assert.equal((await refused(honed.call('POST', '/v1/jobs', job))).code, 'does_not_fit');
+  } finally {
+    await honed.stop();
+  }
+});
+
+test('a job has the cores of its CPU slots, a thread for each, and their ids in its plan', async () => {
+  const slot = (id, cores, more) => ({ id, name: id, kind: 'cpu', memory_bytes: 16384 * MIB, reserved_bytes: 0, free_bytes: 16384 * MIB, node: 0, cores, ...more });
+  await writeFile(path, JSON.stringify({ name: 'slots', nodes: [{ cores: '0-1', memory_bytes: 4096 * MIB }, { cores: '2-3', memory_bytes: 4096 * MIB }], devices: [slot('cpu0', '0-1', { core_count: 1 }), slot('cpu1', '1-3', { node: 1 })] }));
+  honed = await startHoned({ args: ['--machine', path] });
+  try {
+    const file = (await honed.upload('a.txt', 'text\n'.repeat(100))).id;
+    const planOf = async (more) => {
+      const one = await honed.call('POST', '/v1/jobs', request(file, 'ms=2', { max_steps: 3, ...more }));
+      const done = await until(honed, one.id, ended);
+      assert.equal(done.state, 'succeeded', JSON.stringify(done.error));
+      return JSON.parse(await readFile(join(honed.folder, 'jobs', one.id, 'attempts/1/plan.json'), 'utf8'));
+    };
+    const one = await planOf({});
+    assert.deepEqual([one.cores, one.threads, one.devices, one.gpus, one.device_ids, one.memory_node], [[0, 1], 1, 1, 0, 'cpu0', 0]);
+    const two = await planOf({ devices: 2 });
+    assert.deepEqual([two.cores, two.threads, two.devices, two.device_ids, two.memory_node], [[0, 1, 2, 3], 4, 2, 'cpu0,cpu1', -1]);
+    assert.equal((await planOf({ devices: 2, threads: 2 })).threads, 2);
   } finally {
     await honed.stop();
   }
