@@ -109,6 +109,7 @@ static int add_state(sqlite3 *db, const struct look *l, int i, json_t *device, s
         state = "busy";
         busy_reason(now, reason);
     }
+    TRY(put(device, "index", json_integer(i), err));
     TRY(put(device, "state", json_string(state), err));
     TRY(put(device, "reason", reason[0] != '\0' ? json_string(reason) : json_null(), err));
     TRY(put(device, "capacity_bytes", json_integer((json_int_t)l->view->capacity[i]), err));

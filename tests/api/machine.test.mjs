@@ -81,6 +81,7 @@ test('a shipped description is found by its name, and its devices can be taken o
     assert.equal(machine.source, 'file');
     assert.deepEqual(machine.devices.map((one) => one.state), ['free', 'free', 'free', 'free']);
     assert.deepEqual(machine.links[0].map((one) => one.link), ['X', 'NV12', 'SYS', 'SYS']);
+    assert.deepEqual(machine.devices.map((one) => one.index), [0, 1, 2, 3]);
     assert.equal(machine.self_test, null);
     const { id } = machine.devices[1];
     const out = await honed.call('POST', `/v1/devices/${id}/quarantine`, { reason: 'its fan rattles' });
