@@ -264,6 +264,9 @@ int cards_open(struct cards **out, struct machine *m, const char *jobs, struct e
 static void read_one(struct cards *c, int i, double silent, struct device_now *out)
 {
     *out = c->now[i];
+    if (out->ecc_errors < c->forgiven[i]) {
+        c->forgiven[i] = 0; /* the driver was loaded again */
+    }
     if (silent > SILENT_S) {
         out->fault = FAULT_LOST;
         (void)snprintf(out->fault_text, sizeof out->fault_text,
@@ -308,12 +311,12 @@ void cards_read(struct cards *c, struct device_now now[MACHINE_DEVICES])
     }
 }
 
-void cards_forgive(struct cards *c, int device)
+void cards_forgive(struct cards *c, int device, int64_t errors)
 {
     if (c == NULL) {
         return;
     }
     pthread_mutex_lock(&c->lock);
-    c->forgiven[device] = c->now[device].ecc_errors;
+    c->forgiven[device] = errors;
     pthread_mutex_unlock(&c->lock);
 }

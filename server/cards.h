@@ -20,7 +20,7 @@ void cards_close(struct cards *c);
 /* What the cards are like: now[i] for each of them, read after this was called where the driver answers in time. */
 void cards_read(struct cards *c, struct device_now now[MACHINE_DEVICES]);
 
-/* An administrator has released the device: errors that it had so far are no fault any more. */
-void cards_forgive(struct cards *c, int device);
+/* An administrator has released the device: so many errors, which it had then, are no fault any more, until the driver counts anew. */
+void cards_forgive(struct cards *c, int device, int64_t errors);
 
 #endif

@@ -23,6 +23,9 @@
 enum { TEST_S = 10, FIRST_TEST_S = 2 }; /* of the self test, at most */
 enum { LOOK_MS = 1000, PATH = SETTING_TEXT + 320, MARK = 64 };
 
+/* Begin of a key of `about`; behind it the device, and the value is a number of errors. */
+#define FORGIVEN "forgiven:"
+
 struct inventory {
     const struct app *app;
     char file[PATH];         /* "" when the machine was probed */
@@ -263,6 +266,21 @@ static bool recall_test(struct inventory *v)
     return is_measured;
 }
 
+/* Errors of cards that an administrator knows of. */
+static int recall_forgiven(sqlite3 *db, void *argument, struct err *err)
+{
+    struct inventory *v = argument;
+    char key[DEVICE_ID + 16];
+
+    for (int i = 0; v->cards != NULL && i < v->machine->device_count; i++) {
+        int64_t errors = 0;
+        (void)snprintf(key, sizeof key, FORGIVEN "%s", v->machine->devices[i].id);
+        TRY(db_integer(&errors, 0, db, err, "SELECT value FROM about WHERE key=?", "s", key));
+        cards_forgive(v->cards, i, errors);
+    }
+    return 0;
+}
+
 static void *measure_once(void *argument)
 {
     struct err err = {0};
@@ -328,6 +346,7 @@ static int start(struct inventory *v, struct err *err)
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&v->read, NULL);
     const bool is_measured = recall_test(v);
+    TRY(store_read(v->app->store, recall_forgiven, v, err));
     inventory_reload(v);
     take_reading(v);
     if (pthread_create(&v->thread, NULL, read_for_ever, v) != 0) {
@@ -428,9 +447,22 @@ int inventory_quarantine(struct inventory *v, struct tx *tx, int device, const c
 int inventory_release(struct inventory *v, struct tx *tx, int device, struct err *err)
 {
     CHECK(device >= 0 && device < v->machine->device_count, "device %d", device);
-    cards_forgive(v->cards, device);
-    return db_run(tx->db, err, "DELETE FROM quarantine WHERE device=?", "s",
-                  v->machine->devices[device].id);
+    const char *id = v->machine->devices[device].id;
+    char key[DEVICE_ID + 16], value[32];
+
+    pthread_mutex_lock(&v->lock);
+    const int64_t errors = v->newest.now[device].ecc_errors;
+    pthread_mutex_unlock(&v->lock);
+    if (errors > 0) {
+        (void)snprintf(key, sizeof key, FORGIVEN "%s", id);
+        (void)snprintf(value, sizeof value, "%lld", (long long)errors);
+        TRY(db_run(tx->db, err,
+                   "INSERT INTO about(key, value) VALUES(?,?)"
+                   " ON CONFLICT(key) DO UPDATE SET value=excluded.value",
+                   "ss", key, value));
+        cards_forgive(v->cards, device, errors);
+    }
+    return db_run(tx->db, err, "DELETE FROM quarantine WHERE device=?", "s", id);
 }
 
 static uint64_t resident_pages(pid_t pid)

@@ -232,12 +232,19 @@ static void cards_stand_behind_what_the_machine_has(void)
     describe("", ", \"used_bytes\": 9, \"ecc\": {\"on\": true, \"errors\": 1}");
     cards_read(c, now);
     EXPECT(now[0].used_bytes == 77 && now[1].used_bytes == 9 && now[1].fault == FAULT_ECC);
-    cards_forgive(c, 1);
+    cards_forgive(c, 1, 1);
     cards_read(c, now);
     EXPECT(now[1].fault == FAULT_NONE && now[1].ecc_errors == 1);
     describe("", ", \"ecc\": {\"on\": true, \"errors\": 2}");
     cards_read(c, now);
     EXPECT(now[1].fault == FAULT_ECC);
+    cards_forgive(c, 1, 2);
+    describe("", ", \"ecc\": {\"on\": true, \"errors\": 0}");
+    cards_read(c, now);
+    EXPECT(now[1].fault == FAULT_NONE);
+    describe("", ", \"ecc\": {\"on\": true, \"errors\": 1}");
+    cards_read(c, now);
+    EXPECT(now[1].fault == FAULT_ECC); /* it was counted from 0 again */
     cards_close(c);
     cards_close(NULL);
     cards_read(NULL, now);

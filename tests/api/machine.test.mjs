@@ -68,6 +68,17 @@ test('cards that the driver tells of stand behind the CPU slots, and one that is
       assert.match(less.devices[3].reason, /bus/);
       assert.equal(less.devices[2].state, 'unusable');
       assert.match(honed.output(), /GPU-b is quarantined/);
+      const quarantines = () => honed.output().match(/GPU-a is quarantined/g)?.length ?? 0;
+      cards.devices[0].ecc = { on: true, errors: 2 };
+      await put(path, cards);
+      await machineWhen(honed, () => quarantines() === 1);
+      await honed.call('POST', '/v1/devices/GPU-a/release'); // the administrator knows of those two
+      await honed.restart();
+      assert.equal((await machineOf(honed)).devices[2].ecc.errors, 2);
+      assert.equal(quarantines(), 1);
+      cards.devices[0].ecc.errors = 3;
+      await put(path, cards);
+      await machineWhen(honed, () => quarantines() === 2);
     });
   } finally {
     delete process.env.HONE_NVML;
