@@ -39,6 +39,22 @@ static struct outcome interrupted(const struct job_ref *job, const char *cause,
     return o;
 }
 
+/* The run was lost while it saved for a pause: nobody wants it to run now, and it is as good as before. */
+static struct outcome paused_unsaved(const struct job_ref *job, const char *what)
+{
+    struct outcome o = {.state = JOB_PAUSED, .cause = "pause"};
+
+    if (job->checkpoint >= 0) {
+        (void)snprintf(o.reason, sizeof o.reason,
+                       "%.180s while it was being paused; goes on from step %lld", what,
+                       (long long)job->checkpoint);
+    } else {
+        (void)snprintf(o.reason, sizeof o.reason, "%.180s while it was being paused; starts again",
+                       what);
+    }
+    return o;
+}
+
 static struct outcome preempted(const struct job_ref *job, bool has_saved)
 {
     struct outcome o = {.state = JOB_QUEUED, .cause = "preempt"};
@@ -95,7 +111,7 @@ static struct outcome left_as_told(const struct job_ref *job, const struct endin
     }
     return end->killed ? failed("pause", ERR_TIMED_OUT,
                                 "the run did not save in time when it was paused and was killed")
-                       : failed("pause", ERR_DEVICE, "the run was lost while it was being paused");
+                       : paused_unsaved(job, "the run was lost");
 }
 
 /* A rank or the preparation failed by itself. */
@@ -108,8 +124,11 @@ static struct outcome broken(const struct job_ref *job, const struct ending *end
     if (strncmp(job->intent, "cancel", 6) == 0 || (was_told && e->error.code == ERR_DEVICE)) {
         return left_as_told(job, end, s, false);
     }
-    if (e->error.code != ERR_DEVICE || strcmp(job->intent, "pause") == 0) {
+    if (e->error.code != ERR_DEVICE) {
         return (struct outcome){.state = JOB_FAILED, .cause = "failed", .error = e->error};
+    }
+    if (strcmp(job->intent, "pause") == 0) {
+        return paused_unsaved(job, e->error.text);
     }
     if (job->intent[0] != '\0') {
         return left_as_told(job, end, s, false);

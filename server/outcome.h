@@ -2,7 +2,8 @@
  *
  * Why a run was told to stop (jobs.intent), and what its cause is (attempts.cause):
  *
- *    cancel cancel_save pause   a user asked                      cause as the intent
+ *    cancel cancel_save pause   a user asked                      cause as the intent; a run that dies of the
+ *                                                                 machine while it is paused is paused
  *    preempt                    a job of a better class needs     queued in its old place
  *                               its devices
  *    time_limit                 its time is over                  failed (timed_out), or queued again

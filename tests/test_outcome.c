@@ -86,6 +86,20 @@ static void failures_of_the_machine_are_tried_again_later_each_time(void)
     EXPECT(strstr(o.error.text, "it was tried 3 times") != NULL);
 }
 
+static void a_run_that_the_machine_takes_while_it_is_paused_is_paused(void)
+{
+    struct job_ref job = job_with("pause");
+    const struct ending died = exit_with(ENDED_FAILED, ERR_DEVICE, 9), lost = {0};
+    struct outcome o = outcome_make(&job, &died, &nothing, &settings);
+
+    EXPECT(o.state == JOB_PAUSED && !o.again);
+    EXPECT(strcmp(o.reason, "it went wrong while it was being paused; goes on from step 20") == 0);
+    job.checkpoint = -1;
+    o = outcome_make(&job, &lost, &nothing, &settings);
+    EXPECT(o.state == JOB_PAUSED && !o.again && o.error.code == ERR_NONE);
+    EXPECT(strcmp(o.reason, "the run was lost while it was being paused; starts again") == 0);
+}
+
 static void the_pause_before_a_try_has_an_end(void)
 {
     struct job_ref job = job_with("");
@@ -140,7 +154,6 @@ static void who_is_told_to_leave_is_what_it_was_told_to_be(void)
     EXPECT(after("pause", killed).state == JOB_FAILED);
     EXPECT(after("pause", killed).error.code == ERR_INTERRUPTED);
     EXPECT(after("pause", gone).error.code == ERR_TIMED_OUT);
-    EXPECT(after("pause", (struct ending){0}).error.code == ERR_DEVICE);
 }
 
 static void making_room_costs_no_try(void)
@@ -212,6 +225,7 @@ int main(void)
     RUN(what_ends_well_has_succeeded_whatever_it_was_told);
     RUN(faults_of_the_job_are_never_tried_again);
     RUN(failures_of_the_machine_are_tried_again_later_each_time);
+    RUN(a_run_that_the_machine_takes_while_it_is_paused_is_paused);
     RUN(the_pause_before_a_try_has_an_end);
     RUN(who_dies_twice_before_its_first_step_is_given_up);
     RUN(who_is_told_to_leave_is_what_it_was_told_to_be);
