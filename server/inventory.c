@@ -436,7 +436,7 @@ void inventory_refresh(struct inventory *v, struct reading *out)
 int inventory_quarantine(struct inventory *v, struct tx *tx, int device, const char *reason,
                          const char *by_user, struct err *err)
 {
-    CHECK(device >= 0 && device < v->machine->device_count, "device %d", device);
+    CHECK((unsigned)device < (unsigned)v->machine->device_count, "device %d", device);
     return db_run(tx->db, err,
                   "INSERT INTO quarantine(device, since, reason, by_user) VALUES(?,?,?,?)"
                   " ON CONFLICT(device) DO UPDATE SET reason=excluded.reason,"
@@ -446,7 +446,7 @@ int inventory_quarantine(struct inventory *v, struct tx *tx, int device, const c
 
 int inventory_release(struct inventory *v, struct tx *tx, int device, struct err *err)
 {
-    CHECK(device >= 0 && device < v->machine->device_count, "device %d", device);
+    CHECK((unsigned)device < (unsigned)v->machine->device_count, "device %d", device);
     const char *id = v->machine->devices[device].id;
     char key[DEVICE_ID + 16], value[32];
 
