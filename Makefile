@@ -152,6 +152,8 @@ $B/tests/f64_%: $O/f64/tests/test_%.c.o $O/f64/kernels.a
 	$(call link,-lm -pthread)
 $B/tests/bench_kernels: $O/tests/bench_kernels.c.o $O/kernels.a
 	$(call link,-ldnnl -lm -pthread)
+$B/tests/bench_queue: $O/tests/bench_queue.c.o $O/server.a $O/trainer.a $O/kernels.a
+	$(call link,$(LDLIBS))
 # A library in place of NVIDIA's, for the test of what is read from it.
 $B/tests/fake_nvml.so: tests/fake_nvml.c Makefile
 	@mkdir -p $(@D)
