@@ -668,6 +668,54 @@ static void all_invariants_hold_in_random_lives(void)
            seen.starts, seen.told, seen.again, seen.limits, seen.lost);
 }
 
+static int wait_for_retry(struct tx *tx, void *argument, struct err *err)
+{
+    const struct lab *l = argument;
+
+    return db_run(
+        tx->db, err,
+        "INSERT INTO jobs(id, user_id, name, state, request, resolved, inputs, created_at,"
+        " retry_at, begin_at) VALUES('job-a',1,'','queued','{}','{}','{}',1,?,0),"
+        "('job-b',2,'','queued','{}','{}','{}',1,0,?)",
+        "ii", l->now + 100, l->now + 200);
+}
+
+/* How many jobs a pass at that time starts. */
+static int starts_at(struct lab *l, int64_t now)
+{
+    struct desk_round round;
+
+    l->round = &round;
+    l->now = now;
+    write_or_die(l, dispatch, l);
+    const int count = round.started_count;
+    desk_round_free(&round);
+    return count;
+}
+
+static void what_is_not_to_start_yet_starts_when_its_time_has_come(void)
+{
+    struct lab *l = calloc(1, sizeof *l);
+
+    CHECK(l != NULL, "no memory");
+    found_lab(l, 3, folder, false);
+    l->machine.device_count = 4;
+    for (int i = 0; i < 4; i++) {
+        (void)snprintf(l->machine.devices[i].id, DEVICE_ID, "gpu%d", i);
+        l->machine.devices[i].memory_bytes = UINT64_C(8) << 30;
+    }
+    write_or_die(l, wait_for_retry, l);
+    const int64_t begin = l->now;
+    EXPECT(starts_at(l, begin) == 0);
+    EXPECT(starts_at(l, begin + 99) == 0);
+    /* now and then a model is in the way for one pass */
+    EXPECT(starts_at(l, begin + 150) + starts_at(l, begin + 151) + starts_at(l, begin + 152) == 1);
+    EXPECT(starts_at(l, begin + 199) == 0);
+    EXPECT(starts_at(l, begin + 250) + starts_at(l, begin + 251) + starts_at(l, begin + 252) == 1);
+    store_close(l->store);
+    free(l);
+}
+
 int main(void)
 {
     struct err err = {0};
@@ -675,6 +723,7 @@ int main(void)
     /* in memory where that is there: commits wait for the disk else */
     (void)snprintf(folder, sizeof folder, "%s/hone-test-desk-%d",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (int)getpid());
+    RUN(what_is_not_to_start_yet_starts_when_its_time_has_come);
     RUN(all_invariants_hold_in_random_lives);
     CHECK(io_remove_tree(folder, &err) == 0, "%s", err.text);
     return tap_done();

@@ -45,12 +45,30 @@ static void close_parts(struct lab *l)
     store_close(l->app.store);
 }
 
+/* Say that the machine has so many GPUs of 8 GiB, with so much in use on each. */
+static void describe(const struct lab *l, int devices, int used_gib)
+{
+    char text[2000] = "{\"devices\":[", aside[SETTING_TEXT + 8];
+
+    for (int i = 0; i < devices; i++) {
+        const size_t n = strlen(text);
+        (void)snprintf(text + n, sizeof text - n,
+                       "%s{\"id\":\"g%d\",\"kind\":\"gpu\",\"memory_bytes\":%lld,"
+                       "\"used_bytes\":%lld,\"free_bytes\":%lld}",
+                       i == 0 ? "" : ",", i, 8LL << 30, (long long)used_gib << 30,
+                       (8LL - used_gib) << 30);
+    }
+    (void)strcat(text, "]}");
+    (void)snprintf(aside, sizeof aside, "%s.new", l->settings.machine);
+    put_text(aside, text);
+    CHECK(rename(aside, l->settings.machine) == 0, "rename %s", aside);
+}
+
 /* With `devices` GPUs that nobody has. */
 static struct lab *open_lab(const char *name, int devices)
 {
     struct lab *l = calloc(1, sizeof *l);
     struct err err = {0};
-    char text[2000] = "{\"devices\":[";
     int64_t user = 0;
 
     CHECK(l != NULL, "no memory");
@@ -65,18 +83,11 @@ static struct lab *open_lab(const char *name, int devices)
     (void)snprintf(l->settings.trainer, sizeof l->settings.trainer, "%s", trainer);
     (void)snprintf(l->settings.machine, sizeof l->settings.machine, "%.900s/machine.json",
                    l->settings.data);
-    for (int i = 0; i < devices; i++) {
-        const size_t n = strlen(text);
-        (void)snprintf(text + n, sizeof text - n,
-                       "%s{\"id\":\"g%d\",\"kind\":\"gpu\",\"memory_bytes\":8589934592}",
-                       i == 0 ? "" : ",", i);
-    }
-    (void)strcat(text, "]}");
     CHECK(io_make_dir(l->settings.data, &err) == 0, "%s", err.text);
     char jobs[SETTING_TEXT + 8];
     (void)snprintf(jobs, sizeof jobs, "%s/jobs", l->settings.data);
     CHECK(io_make_dir(jobs, &err) == 0, "%s", err.text);
-    put_text(l->settings.machine, text);
+    describe(l, devices, 0);
     open_parts(l);
     CHECK(store_write(l->app.store, add_user_ann, &user, &err) == 0, "%s", err.text);
     return l;
@@ -91,7 +102,8 @@ static void close_lab(struct lab *l)
 struct row {
     const struct lab *lab;
     const char *id, *name;
-    int64_t limit_s, ran_s, requeues;
+    int64_t limit_s, ran_s, requeues, device_bytes;
+    char training[SETTING_TEXT]; /* path */
     /* out of read_row */
     struct job_ref job;
     char reason[300], error[300];
@@ -105,28 +117,31 @@ static int insert(struct tx *tx, void *argument, struct err *err)
     char inputs[SETTING_TEXT + 100];
     struct stat st;
 
-    CHECK(stat(r->lab->settings.machine, &st) == 0, "no file");
+    CHECK(stat(r->training, &st) == 0, "no file");
     (void)snprintf(inputs, sizeof inputs,
                    "{\"training_file\":{\"path\":\"%s\",\"bytes\":%lld,\"modified_ns\":%lld}}",
-                   r->lab->settings.machine, (long long)st.st_size,
+                   r->training, (long long)st.st_size,
                    (long long)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
     return db_run(tx->db, err,
                   "INSERT INTO jobs(id, user_id, name, state, request, resolved, inputs,"
-                  " created_at, ticket_at, time_limit_s, ran_s, requeues) VALUES(?,1,?,'queued',"
-                  "'{}','{}',?,1,1,?,?,?)",
-                  "sssiii", r->id, r->name, inputs, r->limit_s, r->ran_s, r->requeues);
+                  " created_at, ticket_at, time_limit_s, ran_s, requeues, device_bytes)"
+                  " VALUES(?,1,?,'queued','{}','{}',?,1,1,?,?,?,?)",
+                  "sssiiii", r->id, r->name, inputs, r->limit_s, r->ran_s, r->requeues,
+                  r->device_bytes);
 }
 
 /* Submit a job that fake_trainer understands; all steps take long. */
 static void submit(const struct lab *l, struct row *r)
 {
-    json_t *request = json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", r->name, "training_file",
-                                l->settings.machine, "max_steps", 100000, "tokenizer_vocab_size",
-                                300, "config", "model_type", "gpt2");
     struct err err = {0};
     char dir[SETTING_TEXT + 64];
 
     r->lab = l;
+    (void)snprintf(r->training, sizeof r->training, "%.900s/text.txt", l->settings.data);
+    put_text(r->training, "some text\n");
+    json_t *request =
+        json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", r->name, "training_file", r->training,
+                  "max_steps", 100000, "tokenizer_vocab_size", 300, "config", "model_type", "gpt2");
     job_dir(dir, sizeof dir, &l->settings, r->id);
     CHECK(job_folder_create(dir, r->id, "ann", 1, request, &err) == 0, "%s", err.text);
     CHECK(store_write(l->app.store, insert, r, &err) == 0, "%s", err.text);
@@ -341,6 +356,27 @@ static void what_is_deaf_is_killed_and_nothing_of_it_is_left(void)
     close_lab(l);
 }
 
+static void a_job_whose_memory_went_right_before_its_launch_waits_again(void)
+{
+    const struct timespec while_ = {.tv_sec = 3};
+    struct lab *l = open_lab("went", 1);
+    struct row r = {
+        .id = "job-went", .name = "ms=20", .limit_s = 1000, .device_bytes = INT64_C(4) << 30};
+
+    /* the pass sees the memory of a moment ago, the launch that of now */
+    describe(l, 1, 7);
+    submit(l, &r);
+    (void)nanosleep(&while_, NULL);
+    EXPECT(comes(&r, "SELECT state='queued' FROM jobs WHERE id=?", 1));
+    EXPECT(r.job.attempt == 0 && r.leases == 0);
+    EXPECT(number(&r, "SELECT COUNT(*) FROM attempts WHERE ?<>''") == 0);
+    describe(l, 1, 0);
+    EXPECT(comes(&r, RUNS, 1));
+    EXPECT(r.job.attempt == 1);
+    end(&r);
+    close_lab(l);
+}
+
 int main(int argc, char **argv)
 {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -356,6 +392,7 @@ int main(int argc, char **argv)
     RUN(a_supervisor_that_starts_goes_on_with_what_it_finds);
     RUN(runs_of_a_store_without_leases_get_some);
     RUN(what_is_deaf_is_killed_and_nothing_of_it_is_left);
+    RUN(a_job_whose_memory_went_right_before_its_launch_waits_again);
     scratch_remove();
     return tap_done();
 }
