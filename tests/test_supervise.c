@@ -137,7 +137,7 @@ static void submit(const struct lab *l, struct row *r)
     char dir[SETTING_TEXT + 64];
 
     r->lab = l;
-    (void)snprintf(r->training, sizeof r->training, "%.900s/text.txt", l->settings.data);
+    (void)snprintf(r->training, sizeof r->training, "%.900s/%.40s.txt", l->settings.data, r->id);
     put_text(r->training, "some text\n");
     json_t *request =
         json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", r->name, "training_file", r->training,
