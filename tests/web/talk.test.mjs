@@ -133,7 +133,7 @@ test('a text is continued, and goes on from where it ended', { skip }, async () 
 test('an answer is shown as it comes, and stops when it is told to', { skip }, async () => {
   const window = await talk();
   const { page } = window;
-  await set(page, { max_tokens: 4000, seed: 7, temperature: 1.5 });
+  await set(page, { max_tokens: 4000, temperature: 0 }); // the likeliest words of this model never end
   await page.getByLabel('Message').fill('Talk for ever');
   await page.keyboard.press('Enter');
   await until(async () => (await said(page, 1)).length > 20, 'the first words');
