@@ -46,9 +46,11 @@ static int read_use(sqlite3 *db, int64_t user_id, int64_t now, json_t **out, str
 
     TRY(db_query(
         &q, db, err,
-        "SELECT (SELECT COUNT(*) FROM jobs WHERE user_id=?1"
-        "  AND state IN('starting','running','stopping')),"
-        " (SELECT COUNT(*) FROM jobs WHERE user_id=?1 AND state='queued'),"
+        "SELECT (SELECT COUNT(*) FROM jobs INDEXED BY jobs_live_of WHERE user_id=?1"
+        "  AND state IN('starting','running','stopping')"
+        "  AND state NOT IN('succeeded','failed','cancelled')),"
+        " (SELECT COUNT(*) FROM jobs INDEXED BY jobs_live_of WHERE user_id=?1 AND state='queued'"
+        "  AND state NOT IN('succeeded','failed','cancelled')),"
         " (SELECT COUNT(*) FROM leases l JOIN jobs j ON j.seq=l.job_seq WHERE j.user_id=?1),"
         " (SELECT decayed FROM usage WHERE user_id=?1),"
         " (SELECT at FROM usage WHERE user_id=?1)",
