@@ -236,7 +236,7 @@ static void describe_machine(const char *path)
 {
     json_t *devices = json_array();
     struct err err = {0};
-    char id[8];
+    char id[16];
 
     for (int i = 0; i < DEVICES; i++) {
         (void)snprintf(id, sizeof id, "GPU-%d", i);
