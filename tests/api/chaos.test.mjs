@@ -141,6 +141,13 @@ async function killHoned() {
   });
   await honed.kill();
   await sleep(between(0, 400));
+  if (random() < 0.3) { // once more while it finds out what there is
+    const starting = honed.start().catch(() => {});
+    await sleep(between(10, 200));
+    await honed.kill();
+    await starting;
+    seen.honed += 1;
+  }
   await honed.start();
   done();
 }
