@@ -188,7 +188,7 @@ static int submit(struct tx *tx, void *argument, struct err *err)
                " created_at, ticket_at, line, class, devices, device_bytes, time_limit_s, requeues,"
                " preemptible, private, begin_at, array_seq) VALUES(?1,?2,?3,'','queued','waiting',"
                "'{}','{}','{}',?4,?4,?1,?5,?6,?7,?8,?9,?10,?11,?12,NULLIF(?13,0))",
-               "isiisiiiiiiii", seq, id, array != 0 ? array : (int64_t)(1 + pick(l, USERS)), l->now,
+               "isiisiiiiiiii", seq, id, array != 0 ? array : 1 + (int64_t)pick(l, USERS), l->now,
                classes[class], (int64_t)(1 + pick(l, (uint32_t)l->machine.device_count) % 3),
                (int64_t)(1 + pick(l, 12)) << 30, (int64_t)(60 + pick(l, 4000)),
                (int64_t)chance(l, 15), (int64_t)(class >= 3 || chance(l, 10)),
@@ -235,9 +235,9 @@ static int change_limits(struct tx *tx, void *argument, struct err *err)
     struct lab *l = argument;
 
     TRY(db_run(tx->db, err, "UPDATE users SET max_running=?, max_devices=? WHERE id=?", "iii",
-               (int64_t)pick(l, 4), (int64_t)pick(l, 4), (int64_t)(1 + pick(l, USERS))));
+               (int64_t)pick(l, 4), (int64_t)pick(l, 4), 1 + (int64_t)pick(l, USERS)));
     return db_run(tx->db, err, "UPDATE arrays SET max_running=? WHERE seq=?", "ii",
-                  (int64_t)(1 + pick(l, 3)), (int64_t)(1 + pick(l, 2)));
+                  1 + (int64_t)pick(l, 3), 1 + (int64_t)pick(l, 2));
 }
 
 static int reserve(struct tx *tx, void *argument, struct err *err)

@@ -6,6 +6,7 @@
 
 #include "kernels/check.h"
 #include "kernels/workspace.h"
+#include "trainer/base/poison.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 #include "trainer/trained.h"
@@ -188,6 +189,10 @@ static void plan_flat(struct model *m, struct layout *lo)
         (void)layout_take(lo, LIFE_GRAD, DTYPE_REAL, m->flat.count - used, 1);
     }
     m->grads = tensor_make(lo->region[LIFE_GRAD].base, DTYPE_REAL, m->flat.count, 1);
+    if (d->slices > 1 && m->grads.data != NULL) {
+        ASAN_UNPOISON_MEMORY_REGION(m->grads.data,
+                                    tensor_bytes(m->grads)); /* gaps are summed too */
+    }
     for (int i = 0; i < 3; i++) {
         const bool kept = d->slices > 1 && (i < 2 || d->masters);
         m->state[i] =

@@ -24,9 +24,9 @@ const char *when_span(char out[32], int64_t seconds)
         (void)snprintf(out, 32, "%lld s", (long long)seconds);
     } else if (seconds < HOUR) {
         (void)snprintf(out, 32, "%lld min", minutes);
-    } else if (seconds < 2 * DAY && minutes == 0) {
+    } else if (seconds < INT64_C(2) * DAY && minutes == 0) {
         (void)snprintf(out, 32, "%lld h", hours);
-    } else if (seconds < 2 * DAY) {
+    } else if (seconds < INT64_C(2) * DAY) {
         (void)snprintf(out, 32, "%lld h %lld min", hours, minutes);
     } else if (hours % 24 == 0 || hours >= 240) {
         (void)snprintf(out, 32, "%lld d", hours / 24);
