@@ -58,7 +58,8 @@ static void describe(const struct lab *l, int devices, int used_gib)
                        i == 0 ? "" : ",", i, 8LL << 30, (long long)used_gib << 30,
                        (8LL - used_gib) << 30);
     }
-    (void)strcat(text, "]}");
+    const size_t end = strlen(text);
+    (void)snprintf(text + end, sizeof text - end, "]}");
     (void)snprintf(aside, sizeof aside, "%s.new", l->settings.machine);
     put_text(aside, text);
     CHECK(rename(aside, l->settings.machine) == 0, "rename %s", aside);
