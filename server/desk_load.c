@@ -17,11 +17,12 @@ static int grow(void *list, int count, size_t size, struct err *err)
         return 0;
     }
     memcpy(&at, list, sizeof at); /* pointers of several types come here */
-    at = realloc(at, size * (size_t)(count == 0 ? 1 : 2 * count));
-    if (at == NULL) {
+    void *longer = realloc(at, size * (size_t)(count == 0 ? 1 : 2 * count));
+    if (longer == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the queue");
     }
-    memcpy(list, &at, sizeof at);
+    memcpy(list, &longer, sizeof longer);
+    /* cppcheck-suppress memleak ; the list owns it now */
     return 0;
 }
 

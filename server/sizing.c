@@ -315,7 +315,7 @@ static int measure(struct plan *out, struct arch *a, const struct spec *spec,
 int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,
                  struct sizing *out, struct err *err)
 {
-    struct room room;
+    struct room room = {.machine = NULL};
     struct arch a;
     struct plan p;
 
@@ -356,7 +356,7 @@ static bool fits_now(const struct room *room, const struct plan *p, const struct
 int sizing_plan(const struct app *app, const struct spec *spec, const json_t *references,
                 json_t **out, struct err *err)
 {
-    struct room room;
+    struct room room = {.machine = NULL};
     struct arch a;
     struct plan p;
 

@@ -45,19 +45,30 @@ void job_dir(char *out, size_t size, const struct settings *settings, const char
     (void)snprintf(out, size, "%s/jobs/%s", settings->data, id);
 }
 
+/* Room for more runs, and for what is waited for on their account. */
+static bool make_room(struct supervisor *s)
+{
+    const int more = s->room == 0 ? 8 : 2 * s->room;
+
+    struct run **runs = realloc(s->runs, (size_t)more * sizeof(struct run *));
+    if (runs == NULL) {
+        return false;
+    }
+    s->runs = runs;
+    struct pollfd *wait = realloc(s->wait, ((size_t)more + 2) * sizeof *wait);
+    if (wait == NULL) {
+        return false;
+    }
+    s->wait = wait;
+    s->room = more;
+    return true;
+}
+
 /* Add a run to the list; NULL: no memory, a later look tries again. */
 static struct run *add_run(struct supervisor *s, const struct job_ref *job, uint64_t devices)
 {
-    if (s->count == s->room) {
-        const int more = s->room == 0 ? 8 : 2 * s->room;
-        struct run **runs = realloc(s->runs, (size_t)more * sizeof(struct run *));
-        s->runs = runs != NULL ? runs : s->runs;
-        struct pollfd *wait = realloc(s->wait, ((size_t)more + 2) * sizeof *wait);
-        s->wait = wait != NULL ? wait : s->wait;
-        if (runs == NULL || wait == NULL) {
-            return NULL;
-        }
-        s->room = more;
+    if (s->count == s->room && !make_room(s)) {
+        return NULL;
     }
     struct run *r = run_open(&s->watch, job, devices);
     if (r != NULL) {
@@ -98,18 +109,28 @@ static void found_free(struct found *f)
     free(f->devices);
 }
 
+static bool find_room(struct found *f)
+{
+    const int more = f->room == 0 ? 16 : 2 * f->room;
+
+    struct job_ref *jobs = realloc(f->jobs, (size_t)more * sizeof *jobs);
+    if (jobs == NULL) {
+        return false;
+    }
+    f->jobs = jobs;
+    uint64_t *devices = realloc(f->devices, (size_t)more * sizeof *devices);
+    if (devices == NULL) {
+        return false;
+    }
+    f->devices = devices;
+    f->room = more;
+    return true;
+}
+
 static int add_found(struct found *f, sqlite3 *db, int64_t seq, struct err *err)
 {
-    if (f->count == f->room) {
-        const int more = f->room == 0 ? 16 : 2 * f->room;
-        struct job_ref *jobs = realloc(f->jobs, (size_t)more * sizeof *jobs);
-        f->jobs = jobs != NULL ? jobs : f->jobs;
-        uint64_t *devices = realloc(f->devices, (size_t)more * sizeof *devices);
-        f->devices = devices != NULL ? devices : f->devices;
-        if (jobs == NULL || devices == NULL) {
-            return FAIL(err, ERR_NO_MEMORY, "no memory for the list of runs");
-        }
-        f->room = more;
+    if (f->count == f->room && !find_room(f)) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for the list of runs");
     }
     TRY(job_at(db, seq, &f->jobs[f->count], err));
     TRY(desk_devices(db, f->machine, seq, &f->devices[f->count], err));

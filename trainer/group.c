@@ -87,7 +87,7 @@ void group_make(char out[GROUP_PATH], const char *id, int attempt)
     if (!find_mount(mount) || !find_own(own)) {
         return;
     }
-    for (; id[n] != '\0' && n < ID_MAX; n++) {
+    for (; n < ID_MAX && id[n] != '\0'; n++) {
         name[n] = (char)(isalnum((unsigned char)id[n]) || id[n] == '-' ? id[n] : '_');
     }
     name[n] = '\0';

@@ -131,7 +131,7 @@ int assign_swept(json_t *request, json_t *grid, const char *word, const json_t *
     const size_t length = strcspn(word, "=");
     char field[128] = "";
 
-    if (word[length] == '=' && length < sizeof field) {
+    if (length < sizeof field && word[length] == '=') {
         (void)snprintf(field, sizeof field, "%.*s", (int)length, word);
     }
     json_t *const values = field[0] != '\0'
