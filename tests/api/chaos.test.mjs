@@ -146,6 +146,7 @@ async function killHoned() {
     await sleep(between(10, 200));
     await honed.kill();
     await starting;
+    await honed.kill(); // where it had not been there yet
     seen.honed += 1;
   }
   await honed.start();
