@@ -32,7 +32,8 @@ static bool is_kept(const char *variable)
 
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         if (strncmp(variable, kept[i], strlen(kept[i])) == 0) {
-            return strncmp(variable, "HONE_JOB_DIR=", 13) != 0;
+            return strncmp(variable, "HONE_JOB_DIR=", 13) != 0 &&
+                   strncmp(variable, "HONE_ATTEMPT=", 13) != 0;
         }
     }
     return false;
@@ -57,15 +58,15 @@ static int set_up(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *fil
     return rc != 0 ? rc : posix_spawn_file_actions_addclosefrom_np(files, 3);
 }
 
-/* What of our environment a program may see, and `more`, if it is not NULL. */
-static void set_environment(char *out[KEPT_MAX + 2], char *more)
+/* What of our environment a program may see, and up to two more where `more`, which ends with NULL, is there. */
+static void set_environment(char *out[KEPT_MAX + 3], char *const more[])
 {
     int kept = 0;
 
-    if (more != NULL) {
-        out[kept++] = more;
+    for (int i = 0; more != NULL && more[i] != NULL; i++) {
+        out[kept++] = more[i];
     }
-    for (char **v = environ; *v != NULL && kept <= KEPT_MAX; v++) {
+    for (char **v = environ; *v != NULL && kept < KEPT_MAX + 2; v++) {
         if (is_kept(*v)) {
             out[kept++] = *v;
         }
@@ -74,10 +75,10 @@ static void set_environment(char *out[KEPT_MAX + 2], char *more)
 }
 
 /* Start the program with the descriptors that `files` say. */
-static int start(pid_t *pid, char *const arguments[], char *more, int input,
+static int start(pid_t *pid, char *const arguments[], char *const more[], int input,
                  posix_spawn_file_actions_t *files, struct err *err)
 {
-    char *environment[KEPT_MAX + 2];
+    char *environment[KEPT_MAX + 3];
     posix_spawnattr_t attributes;
 
     set_environment(environment, more);
@@ -94,21 +95,22 @@ static int start(pid_t *pid, char *const arguments[], char *more, int input,
     return 0;
 }
 
-int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err *err)
+int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, int attempt, struct err *err)
 {
-    char program[MARK], verb[] = "run", folder[MARK], mark[MARK + 16], log[MARK];
-    char *arguments[] = {program, verb, folder, NULL};
+    char program[MARK], verb[] = "run", folder[MARK], mark[MARK + 16], number[32], log[MARK];
+    char *arguments[] = {program, verb, folder, NULL}, *more[] = {mark, number, NULL};
     posix_spawn_file_actions_t files;
 
     (void)snprintf(program, sizeof program, "%s", trainer);
     (void)snprintf(folder, sizeof folder, "%s", dir);
     (void)snprintf(mark, sizeof mark, "HONE_JOB_DIR=%s", dir);
+    (void)snprintf(number, sizeof number, "HONE_ATTEMPT=%d", attempt);
     (void)snprintf(log, sizeof log, "%s/log.txt", dir);
     posix_spawn_file_actions_init(&files);
     int rc = posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     rc = rc != 0 ? rc : posix_spawn_file_actions_adddup2(&files, 1, 2);
     rc = rc != 0 ? FAIL(err, ERR_NO_MEMORY, "no memory to start the trainer")
-                 : start(pid, arguments, mark, -1, &files, err);
+                 : start(pid, arguments, more, -1, &files, err);
     posix_spawn_file_actions_destroy(&files);
     return rc;
 }

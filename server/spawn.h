@@ -8,8 +8,8 @@
 
 /* Run `trainer run dir` in a session of its own: standard input from /dev/null, output appended to
  * dir/log.txt, all other descriptors closed, signals as at login, and of the environment only what a run
- * needs, with HONE_JOB_DIR=dir. Errors: NOT_FOUND (no such program), IO. */
-int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, struct err *err);
+ * needs, with HONE_JOB_DIR=dir and HONE_ATTEMPT=attempt (trainer/launch.h). Errors: NOT_FOUND (no such program), IO. */
+int spawn_launcher(pid_t *pid, const char *trainer, const char *dir, int attempt, struct err *err);
 
 /* Run arguments[0] likewise, but for its output, which goes to the descriptor `output`, and its errors, which are dropped.
  * The list ends with NULL. Errors: NOT_FOUND, NO_MEMORY. */

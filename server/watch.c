@@ -448,7 +448,7 @@ enum run_fate run_launch(struct watch *w, struct run *r)
         return c.ref.state == JOB_QUEUED ? RUN_OVER : RUN_GOES_ON;
     }
     if (rc == 0) {
-        rc = spawn_launcher(&r->child, w->app->settings->trainer, r->dir, &err);
+        rc = spawn_launcher(&r->child, w->app->settings->trainer, r->dir, r->job.attempt, &err);
     }
     r->child_ended = false;
     r->since_ms = r->began_ms = r->heard_ms = watch_ms();

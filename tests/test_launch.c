@@ -506,6 +506,21 @@ static void a_second_launcher_is_refused(void)
     fresh_remove(dir);
 }
 
+/* One that was started for an attempt and came when it was over, or lost. */
+static void a_late_launcher_starts_no_further_attempt(void)
+{
+    make_job();
+    EXPECT(setenv("HONE_ATTEMPT", "1", 1) == 0);
+    EXPECT(wait_for(start(NULL, work, 1, 0)) == 0);
+    EXPECT(wait_for(start(NULL, work, 1, 0)) == err_exit(ERR_BAD_STATE));
+    EXPECT(attempt_newest(dir) == 1 && job_pid_attempt(dir) == 1);
+    EXPECT(setenv("HONE_ATTEMPT", "2", 1) == 0);
+    EXPECT(wait_for(start(NULL, work, 1, 0)) == 0);
+    EXPECT(job_pid_attempt(dir) == 2);
+    EXPECT(unsetenv("HONE_ATTEMPT") == 0);
+    fresh_remove(dir);
+}
+
 static void looking_at_the_lock_never_keeps_a_launcher_out(void)
 {
     make_job();
@@ -710,6 +725,7 @@ int main(void)
     RUN(ranks_die_with_their_launcher_and_the_job_can_run_again);
     RUN(what_a_rank_left_running_ends_with_the_run);
     RUN(a_second_launcher_is_refused);
+    RUN(a_late_launcher_starts_no_further_attempt);
     RUN(looking_at_the_lock_never_keeps_a_launcher_out);
     RUN(a_torn_last_line_is_gone_when_an_attempt_starts);
     RUN(a_request_that_cannot_run_is_recorded_as_failed);

@@ -561,9 +561,14 @@ static int prepare_attempt(struct launcher *l, struct err *err)
 
 static int launch(struct launcher *l, const char *dir, struct err *err)
 {
+    const char *number = getenv("HONE_ATTEMPT");
+    const long wanted = number == NULL ? 0 : strtol(number, NULL, 10);
     const size_t ranks = (size_t)l->steps->ranks;
 
     TRY(job_lock(&l->lock, dir, err));
+    if (wanted > 0 && job_pid_attempt(dir) >= wanted) {
+        return FAIL(err, ERR_BAD_STATE, "attempt %ld of %s was run already", wanted, dir);
+    }
     l->pids = calloc(ranks, sizeof *l->pids);
     l->reports = mmap(NULL, ranks * sizeof *l->reports, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -47,8 +47,9 @@ struct launch_steps {
 /* Run the next attempt of the job in `dir` to its end. Makes the calling process a launcher for
  * the rest of its life: own session, subreaper, umask 077, no core files, signals blocked,
  * descriptors above 2 closed. It must have no threads and no children. Returns 0 when the
- * attempt succeeded, was stopped or was cancelled, else the code of its failure. Errors of its
- * own: BAD_STATE when another launcher runs this job, those of job_folder_open, IO. */
+ * attempt succeeded, was stopped or was cancelled, else the code of its failure. Where HONE_ATTEMPT is set, only
+ * that attempt: a launcher that came so late that another has run it starts no further one. Errors of its
+ * own: BAD_STATE when another launcher runs this job, or has run that attempt, those of job_folder_open, IO. */
 int launch_run(const char *dir, const struct launch_steps *steps, struct err *err);
 
 #endif
