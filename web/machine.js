@@ -2,7 +2,7 @@
 import { get, post } from './api.js';
 import { h, newId, setText, svg } from './dom.js';
 import { listen, whenLive } from './live.js';
-import { formatBytes, formatInteger, formatPercent, formatReal, t } from './strings.js';
+import { formatBytes, formatInteger, formatPercent, formatReal, has, t } from './strings.js';
 
 const POLL_MS = 5000;
 const PATIENCE_MS = 700;
@@ -16,7 +16,7 @@ export function linkTitle(word) {
   if (links) {
     return t('link.NV', { count: links[1] });
   }
-  return word ? t(`link.${word}`) : t('link.unknown');
+  return has(`link.${word}`) ? t(`link.${word}`) : t('link.unknown');
 }
 
 // How thick a link is drawn: NVLink, inside a PCIe tree, the rest not at all.

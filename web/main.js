@@ -124,8 +124,8 @@ function paintHeader() {
       h('a', { href: '#/', t: 'page.jobs' }),
       h('a', { href: '#/queue', t: 'page.queue' }),
       h('a', { href: '#/machine', t: 'page.machine' }),
-      h('a', { href: '#/new', t: 'page.new' }),
-      h('a', { href: '#/talk', t: 'page.talk' }),
+      user.role !== 'viewer' && h('a', { href: '#/new', t: 'page.new' }),
+      user.role !== 'viewer' && h('a', { href: '#/talk', t: 'page.talk' }),
     );
   const status = h('span', {
     class: 'live',

@@ -34,6 +34,7 @@ export function placePanel(isAdmin, onChanged) {
   );
   const node = h('section', { class: 'card' }, h('h2', { t: 'place.title' }), list, form, problem);
   let shown = null;
+  let edited = false; // hours: they are rounded, so an untouched field is no change
 
   const fact = (key, value) =>
     value === '' || value === null || value === undefined
@@ -44,7 +45,11 @@ export function placePanel(isAdmin, onChanged) {
   // What the form holds that the job has not.
   function changes() {
     const seconds = Math.round(Number(hours.value) * HOUR_S);
-    const all = { priority: classes.value, time_limit_s: seconds, visibility: seen.value };
+    const all = {
+      priority: classes.value,
+      time_limit_s: edited ? seconds : shown.time_limit_s,
+      visibility: seen.value,
+    };
     const had = {
       priority: shown.priority,
       time_limit_s: shown.time_limit_s,
@@ -53,6 +58,9 @@ export function placePanel(isAdmin, onChanged) {
     return Object.fromEntries(Object.entries(all).filter(([key, value]) => value !== had[key]));
   }
 
+  hours.addEventListener('input', () => {
+    edited = true;
+  });
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
     const body = changes();
@@ -74,6 +82,7 @@ export function placePanel(isAdmin, onChanged) {
         (name) => h('option', { value: name, selected: name === job.priority, t: `class.${name}` }),
       ),
     );
+    edited = false;
     hours.value = String(Number((job.time_limit_s / HOUR_S).toFixed(3)));
     seen.value = job.private ? 'private' : 'lab';
   }

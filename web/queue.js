@@ -1,5 +1,6 @@
 // queue.js - what runs, what waits for what, and who used how much of the machine lately.
 import { get, patch, post } from './api.js';
+import { ask } from './dialog.js';
 import { announce, h, newId, setString, setText } from './dom.js';
 import { listen, whenLive } from './live.js';
 import { formatBytes, formatDuration, formatInteger, formatPercent, formatTime, t } from './strings.js';
@@ -29,7 +30,11 @@ export const needText = (row) =>
 
 const jobLink = (row) =>
   row.job
-    ? h('a', { href: `#/jobs/${encodeURIComponent(row.job)}`, dir: 'auto' }, row.name || row.job)
+    ? h(
+        'a',
+        { href: `#/jobs/${encodeURIComponent(row.job)}`, dir: 'auto', 'data-key': `${row.job} link` },
+        row.name || row.job,
+      )
     : h('span', { class: 'hint', t: 'queue.private' });
 
 const cell = (key, ...children) => h('td', { 't-data-label': key }, ...children);
@@ -165,6 +170,12 @@ export function queueView(user) {
     ];
   }
 
+  const sure = () =>
+    ask('cancel.title', 'cancel.plain', [
+      { value: 'stop', t: 'cancel.stop', kind: 'danger' },
+      { value: '', t: 'cancel.keep' },
+    ]);
+
   function changes(row) {
     if (!mayChange(row)) {
       return cell('queue.change');
@@ -191,7 +202,11 @@ export function queueView(user) {
         t: `action.${verb}`,
         't-aria-label': [`queue.${verb}_label`, { name: row.name || row.job }],
         'data-key': `${row.job} ${verb}`,
-        onclick: () => change(() => post(`${job(row)}/${verb}`, {}), 'queue.changed'),
+        onclick: async () => {
+          if (verb === 'pause' || (await sure())) {
+            await change(() => post(`${job(row)}/${verb}`, {}), 'queue.changed');
+          }
+        },
       });
     return cell(
       'queue.change',
@@ -271,13 +286,15 @@ export function queueView(user) {
     waitingTable.hidden = q.waiting.length === 0;
     noWaits.hidden = q.waiting.length > 0;
     reserved.hidden = q.reservations.length === 0;
-    more.hidden = q.waiting.length <= shown;
+    more.hidden = (q.waiting_count ?? q.waiting.length) <= shown;
     setString(summary, 'queue.summary', {
       running: formatInteger(q.running.length),
       waiting: formatInteger(q.waiting_count ?? q.waiting.length),
     });
     if (key) {
-      node.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+      const again = node.querySelector(`[data-key="${CSS.escape(key)}"]`);
+      const link = node.querySelector(`[data-key="${CSS.escape(`${key.split(' ')[0]} link`)}"]`);
+      (again && !again.disabled ? again : link)?.focus({ preventScroll: true });
     }
   }
 
@@ -285,7 +302,7 @@ export function queueView(user) {
     turn += 1;
     const mine = turn;
     try {
-      const found = await get('/v1/queue');
+      const found = await get(`/v1/queue?limit=${shown + FIRST_ROWS}`);
       if (mine === turn && !closed) {
         newest = found;
         paint();
@@ -314,7 +331,7 @@ export function queueView(user) {
   }, POLL_MS);
   more.addEventListener('click', () => {
     shown += FIRST_ROWS;
-    paint();
+    load();
   });
   document.title = `${t('queue.title')} – Hone`;
   whenLive().then(load);

@@ -47,6 +47,8 @@ const VIEWS = () => [
   ['#/', 'table.jobs tbody tr'],
   [`#/jobs/${job.id}`, '.chart .uplot'],
   ['#/new', '[name=learning_rate]'],
+  ['#/queue', 'table[aria-labelledby=queue-users] tbody tr'],
+  ['#/machine', '.device'],
 ];
 
 test('the tiny sample can be tried with the keyboard alone', { skip }, async () => {

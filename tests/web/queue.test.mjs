@@ -85,6 +85,7 @@ test('the queue says who runs where, who waits for what, and lets its owner chan
   await until(async () => (await order(page))[2] === 'third ms=50');
 
   await page.getByRole('button', { name: 'Cancel fourth ms=50' }).click();
+  await page.locator('dialog').getByRole('button').first().click();
   await page.getByText('1 running, 2 waiting').waitFor();
   await context.close();
 });
