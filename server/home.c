@@ -8,11 +8,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "trainer/base/io.h"
 
-enum { HOME_PATH = SETTING_TEXT + 64 };
+enum { HOME_PATH = SETTING_TEXT + 64, LOCK_TRIES = 50, LOCK_PAUSE_NS = 40000000 };
 
 /* File systems on which locks or syncs of a database can't be relied on (statfs f_type). */
 static const struct {
@@ -115,9 +116,14 @@ int home_lock(const struct settings *s, struct err *err)
     if (fd < 0) {
         return IO_FAIL(err, errno, "%s: %s", path, strerror(errno));
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        (void)close(fd);
-        return FAIL(err, ERR_BAD_STATE, "another honed is running on the data folder %s", s->data);
+    /* A honed killed while it started a process leaves a copy of its descriptor in the child until that has called exec. */
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno != EWOULDBLOCK || tries == LOCK_TRIES) {
+            (void)close(fd);
+            return FAIL(err, ERR_BAD_STATE, "another honed is running on the data folder %s",
+                        s->data);
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
     }
     return 0; /* held by the open descriptor until the process ends */
 }

@@ -15,7 +15,8 @@
  * full of other things), IO. */
 int home_prepare(const struct settings *s, struct err *err);
 
-/* Become the only honed of the folder until the process ends. Errors: BAD_STATE, IO. */
+/* Become the only honed of the folder until the process ends. Waits up to two seconds for the one before, whose end may
+ * still be under way. Errors: BAD_STATE, IO. */
 int home_lock(const struct settings *s, struct err *err);
 
 /* Write a small file of the folder, mode 0600. Errors: IO, DISK_FULL. */
