@@ -53,6 +53,16 @@ void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed)
     d->slice = distributed ? rank : 0;
 }
 
+struct dims dims_whole(const struct dims *d)
+{
+    struct dims whole = *d;
+
+    dims_divide(&whole, 1, 0);
+    whole.slices = 1;
+    whole.slice = 0;
+    return whole;
+}
+
 struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,
                       int64_t sequence, int threads)
 {

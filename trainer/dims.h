@@ -47,6 +47,9 @@ void dims_divide(struct dims *d, int tp, int rank);
  * too (flat.h). CHECKs that it divides. */
 void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed);
 
+/* The sizes of a rank that holds all of the model; the batch is of no account. */
+struct dims dims_whole(const struct dims *d);
+
 /* Sizes for generating: one sequence of up to `positions` tokens. */
 struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch, int64_t positions,
                            int threads);

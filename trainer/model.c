@@ -148,23 +148,6 @@ static void plan_batch(struct model *m, struct layout *lo)
     }
 }
 
-/* A file tensor that interleaves several parameters is put together here when a checkpoint is written
- * (ckpt/state.c): GPT-2's fused and transposed query, key and value. */
-static void plan_snapshot(struct model *m, struct layout *lo)
-{
-    int64_t most = 0;
-
-    for (int i = 0; i < PARAM_COUNT; i++) {
-        const struct param q = param_get((enum param_id)i, &m->d.arch);
-        const int64_t n = q.exists && q.transposed && q.outputs > q.rows ? q.outputs * q.cols : 0;
-        most = n > most ? n : most;
-    }
-    m->snapshot = tensor_none();
-    if (most > 0 && m->d.training && m->d.arch.lora.r == 0) { /* adapters are not fused */
-        m->snapshot = layout_take(lo, LIFE_SNAPSHOT, DTYPE_REAL, most, 1);
-    }
-}
-
 /* Kept tensors of further slots lie behind those of the first, in the same order. */
 static void plan_slots(struct model *m, struct layout *lo)
 {
@@ -229,11 +212,20 @@ void model_plan(struct model *m, struct layout *lo)
     head_plan(&m->head, &p, &m->embedding);
     m->head.lowest = m->lowest == d->L;
     plan_slots(m, lo);
-    plan_snapshot(m, lo);
     plan_flat(m, lo);
     m->weight_count = p.count;
     CHECK(p.count == params_tensors(&d->arch), "%d of %d parameters planned", p.count,
           params_tensors(&d->arch));
+}
+
+int model_whole(struct model **out, const struct dims *d, struct err *err)
+{
+    const struct dims whole = dims_whole(d);
+    struct layout lo = {0};
+
+    TRY(model_new(out, &whole, err));
+    model_plan(*out, &lo);
+    return 0;
 }
 
 static struct tensor micro_rows(struct tensor t, int64_t micro, int64_t rows)

@@ -21,7 +21,6 @@ struct model {
     struct tensor grad[2];    /* scratch: gradient of the residual stream, in turns  */
     int lowest;               /* block below which nothing is trained (trained.h)    */
     struct tensor workspace;  /* scratch: for kernels                                */
-    struct tensor snapshot;   /* real; where checkpoints assemble fused tensors; may be absent */
     struct tensor square_sum; /* f64 [1]                                             */
     struct flat flat;         /* the vector of gradients                              */
     struct tensor
@@ -42,6 +41,9 @@ void model_free(struct model *m);
 
 /* Take every tensor of the model from `lo`, as often as it is called. */
 void model_plan(struct model *m, struct layout *lo);
+
+/* The same model undivided, planned without memory: the list of all its parameters. Errors: NO_MEMORY. */
+int model_whole(struct model **out, const struct dims *d, struct err *err);
 
 /* The context of a call on `rows` rows of microbatch `micro`. */
 struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queue *q,

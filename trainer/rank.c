@@ -98,8 +98,11 @@ static int load_model(struct run *r, struct err *err)
     const char *first = NULL;
 
     TRY(safetensors_folder_open(&folder, r->job->plan.model, err));
-    const int rc = state_load_weights(r->engine.model, folder, err);
-    const int64_t unused = rc == 0 ? state_unused(r->engine.model, folder, &first) : 0;
+    int64_t unused = 0;
+    int rc = state_load_weights(r->engine.model, folder, err);
+    if (rc == 0) {
+        rc = state_unused(r->engine.model, folder, &unused, &first, err);
+    }
     if (unused > 0) {
         events_warning(r->events,
                        "%lld tensors of the model are not used, %s first: does "

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/agree.h"
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/ckpt/state.h"
@@ -149,15 +150,14 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
                    err)); /* what ends a text */
     TRY(tokenizer_save(in->tokenizer, dir, err));
     TRY(write_template(in, dir, err));
-    TRY(state_save(e->model, save, err));
     return write_json(dir, "trainer.json", trainer_json(job, in, at), err);
 }
 
 static int check_room(const struct engine *e, const struct job_folder *job, struct err *err)
 {
-    const uint64_t need = state_bytes(e->model);
-    uint64_t room = 0;
+    uint64_t need = 0, room = 0;
 
+    TRY(state_bytes(e->model, &need, err));
     TRY(io_free_bytes(job->dir, &room, err));
     if (room < need) {
         return FAIL(err, ERR_DISK_FULL,
@@ -167,12 +167,11 @@ static int check_room(const struct engine *e, const struct job_folder *job, stru
     return 0;
 }
 
-int save_try(const struct engine *e, const struct job_folder *job, struct err *err)
+static int try_folder(const struct job_folder *job, struct err *err)
 {
     struct checkpoint_save *save = NULL;
     char path[IO_PATH_MAX];
 
-    TRY(check_room(e, job, err));
     TRY(checkpoint_begin(&save, job->dir, 0, err));
     int rc = io_join(path, sizeof path, checkpoint_save_dir(save), "trial", err);
     if (rc == 0) {
@@ -182,19 +181,49 @@ int save_try(const struct engine *e, const struct job_folder *job, struct err *e
     return rc;
 }
 
-int save_checkpoint(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+int save_try(struct engine *e, const struct job_folder *job, struct err *err)
+{
+    int rc = 0;
+
+    if (e->world.rank == 0) {
+        rc = check_room(e, job, err);
+        rc = rc == 0 ? try_folder(job, err) : rc;
+    }
+    return agree(&e->world, &e->q, rc, err);
+}
+
+/* The first rank makes the folder and all that is not numbers. */
+static int begin(struct checkpoint_save **save, const struct engine *e,
+                 const struct job_folder *job, const struct inputs *in, const struct progress *at,
+                 struct err *err)
+{
+    TRY(check_room(e, job, err));
+    TRY(checkpoint_begin(save, job->dir, at->step, err));
+    return fill(e, job, in, at, *save, err);
+}
+
+int save_checkpoint(struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err)
 {
+    const struct state_ranks ranks = {
+        .world = &e->world, .q = &e->q, .copy = e->dp.rank, .copies = e->dp.size};
+    const bool is_first = e->world.rank == 0;
     struct checkpoint_save *save = NULL;
+    char dir[IO_PATH_MAX];
 
-    TRY(check_room(e, job, err));
-    TRY(checkpoint_begin(&save, job->dir, at->step, err));
-    const int rc = fill(e, job, in, at, save, err);
-    if (rc != 0) {
-        checkpoint_abort(save);
-        return rc;
+    *out = (struct checkpoint){.step = at->step};
+    TRY(checkpoint_partial_dir(dir, job->dir, at->step, err));
+    int rc = is_first ? begin(&save, e, job, in, at, err) : 0;
+    rc = agree(&e->world, &e->q, rc, err);
+    if (rc == 0) {
+        rc = state_save(e->model, dir, &ranks, err);
     }
-    return checkpoint_commit(save, true, out, err);
+    if (rc == 0 && is_first) {
+        rc = checkpoint_commit(save, true, out, err);
+    } else {
+        checkpoint_abort(save);
+    }
+    return agree(&e->world, &e->q, rc, err);
 }
 
 /* The checkpoint continues this run only if the same samples come in the same order. */

@@ -21,14 +21,15 @@ struct progress {
     struct judge judge;
 };
 
-/* Write checkpoints/step-N of a job, verified, and make it `latest`. Older ones are as before on failure. Errors:
+/* Write checkpoints/step-N of a job, verified, and make it `latest`: by all ranks at once, each its own part, and all
+ * return the same; *out is filled in by the first (the others know the step). Older ones are as before on failure. Errors:
  * DISK_FULL, IO, NO_MEMORY, BAD_FILE. */
-int save_checkpoint(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+int save_checkpoint(struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err);
 
 /* Whether a checkpoint could be written now: room on the disk, and a folder that takes files. Asked before
  * the first step, so that a run does not fail at its end. Errors: DISK_FULL, IO, NO_MEMORY. */
-int save_try(const struct engine *e, const struct job_folder *job, struct err *err);
+int save_try(struct engine *e, const struct job_folder *job, struct err *err);
 
 /* Load weights, optimizer state and progress from a checkpoint of this job. Errors: BAD_FILE (also when the
  * data or the order of samples is not what the checkpoint was made with), NO_MODEL, IO, NO_MEMORY. */

@@ -41,7 +41,8 @@ static int list_actions(struct engine *e, const struct dims *d, struct err *err)
 
 int engine_open(struct engine *e, const struct dims *d, const char *isa, struct err *err)
 {
-    *e = (struct engine){.tp = comm_self(), .kv = comm_self(), .dp = comm_self()};
+    *e = (struct engine){
+        .world = comm_self(), .tp = comm_self(), .kv = comm_self(), .dp = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
     if (rc == 0) {
         rc = model_new(&e->model, d, err);

@@ -14,7 +14,8 @@ struct engine {
     struct memory memory;
     const struct kernels *k;
     struct queue q;
-    struct comm tp, kv, dp; /* groups of one when opened; of ranks: set before the first step */
+    struct comm world, tp, kv,
+        dp;                 /* groups of one when opened; of ranks: set before the first step */
     struct action *actions; /* owned [action_count]: forward and backward calls of a step */
     int action_count;
     int64_t *width;     /* owned [micros]: places of its rows that a step works on */

@@ -48,6 +48,9 @@ int checkpoint_begin(struct checkpoint_save **out, const char *jobdir, int64_t s
 /* The folder to write files into; borrowed until commit or abort. */
 const char *checkpoint_save_dir(const struct checkpoint_save *s);
 
+/* The same folder, of IO_PATH_MAX bytes, for processes that help to fill it. Errors: IO (too long). */
+int checkpoint_partial_dir(char *out, const char *jobdir, int64_t step, struct err *err);
+
 /* Tell the hashes of files that are written and synced already (writer_files), so that commit need
  * not read them. Errors: NO_MEMORY. */
 int checkpoint_files_hashed(struct checkpoint_save *s, const struct manifest_file *files, int count,

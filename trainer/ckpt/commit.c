@@ -59,6 +59,11 @@ const char *checkpoint_save_dir(const struct checkpoint_save *s)
     return s->partial;
 }
 
+int checkpoint_partial_dir(char *out, const char *jobdir, int64_t step, struct err *err)
+{
+    return checkpoint_path(out, jobdir, NAME_PARTIAL, step, err);
+}
+
 int checkpoint_files_hashed(struct checkpoint_save *s, const struct manifest_file *files, int count,
                             struct err *err)
 {

@@ -13,25 +13,37 @@
 #include "trainer/ckpt/folder.h"
 #include "trainer/model.h"
 
-/* Read the weights of a Hugging Face folder into the masters (in a model that is not trained: into the
- * weights). Names with or without their "model." or "transformer." prefix are found. Errors: NO_MODEL (a tensor is missing, or of another shape than
+/* Read this rank's share of the weights of a Hugging Face folder into the masters (in a model that is not trained: into the
+ * weights; where masters are divided, into both). Names with or without their "model." or "transformer." prefix are found. Errors: NO_MODEL (a tensor is missing, or of another shape than
  * config.json says), and those of safetensors_read. */
 int state_load_weights(const struct model *m, const struct safetensors_folder *f, struct err *err);
 
 /* Read the adapters of a PEFT folder, and what was trained whole beside them, into their masters. Errors: those of lora_open and safetensors_read. */
 int state_load_adapter(const struct model *m, const char *dir, struct err *err);
 
-/* Tensors of the folder that the model has no use for, other than buffers that files of these families carry
- * along; how many, and the name of the first (borrowed from f), NULL when there is none. */
-int64_t state_unused(const struct model *m, const struct safetensors_folder *f, const char **first);
+/* Tensors of the folder that the whole model has no use for, other than buffers that files of these families carry
+ * along; how many, and the name of the first (borrowed from f), NULL when there is none. Errors: NO_MEMORY. */
+int state_unused(const struct model *m, const struct safetensors_folder *f, int64_t *unused,
+                 const char **first, struct err *err);
 
-/* Read optimizer.safetensors of a checkpoint folder. Errors: BAD_FILE, IO, NO_MEMORY. */
+/* Read this rank's share of optimizer.safetensors of a checkpoint folder. Errors: BAD_FILE, IO, NO_MEMORY. */
 int state_load_optimizer(const struct model *m, const char *dir, struct err *err);
 
-/* Write both into a checkpoint being saved; their hashes are told to it. Errors: DISK_FULL, IO, NO_MEMORY. */
-int state_save(const struct model *m, struct checkpoint_save *save, struct err *err);
+/* The ranks that save together, as one of them sees it. */
+struct state_ranks {
+    struct comm *world;
+    struct queue *q;
+    int copy,
+        copies; /* of the ranks that hold the same share, slices aside, which it is: data-parallel ones */
+    uint64_t *written; /* bytes of values that this rank wrote are added; NULL: not counted */
+};
 
-/* Bytes that state_save writes, headers aside. */
-uint64_t state_bytes(const struct model *m);
+/* Write both into the folder `dir`, by all ranks at once; all return the same. Each byte is written by one rank, and
+ * the files are those that one rank would write. Errors: DISK_FULL, IO, NO_MEMORY. */
+int state_save(const struct model *m, const char *dir, const struct state_ranks *ranks,
+               struct err *err);
+
+/* Bytes that state_save writes, all ranks together, headers aside. Errors: NO_MEMORY. */
+int state_bytes(const struct model *m, uint64_t *bytes, struct err *err);
 
 #endif

@@ -10,43 +10,11 @@
 #include <unistd.h>
 
 #include "kernels/check.h"
-#include "trainer/base/io.h"
 #include "trainer/base/json.h"
-#include "trainer/base/sha256.h"
 #include "trainer/ckpt/values.h"
+#include "trainer/ckpt/writer_inside.h"
 
-enum {
-    STAGE = 1 << 20, /* bytes converted at a time       */
-    ALIGN = 8        /* of the data's begin in the file */
-};
-
-/* A declared tensor. */
-struct declared {
-    char *name; /* owned */
-    enum st_dtype dtype;
-    int dims;
-    int64_t shape[ST_DIMS_MAX];
-    int64_t number; /* of the declaration */
-    uint64_t bytes;
-    int shard;
-};
-
-struct writer {
-    char dir[IO_PATH_MAX], stem[128];
-    uint64_t shard_bytes;
-    json_t *metadata;        /* owned */
-    struct declared *tensor; /* owned; in the order of declaration until start, then of writing */
-    int64_t count, room, at; /* `at` is being written */
-    uint64_t done;           /* bytes of it that are written */
-    int shards, shard;       /* how many, and the one that is open; -1 before start */
-    int fd;                  /* of the open shard, -1 when none is */
-    char path[IO_PATH_MAX];  /* of the open shard */
-    struct sha256 hash;      /* of the open shard so far */
-    struct manifest_file *file; /* owned; shards and index */
-    int files;                  /* that are begun */
-    char *stage;                /* owned; STAGE bytes */
-    bool finished;
-};
+enum { ALIGN = 8 /* of the data's begin in the file */ };
 
 int writer_new(struct writer **out, const char *dir, const char *stem, uint64_t shard_bytes,
                struct err *err)
@@ -59,7 +27,7 @@ int writer_new(struct writer **out, const char *dir, const char *stem, uint64_t 
     }
     struct writer *w = calloc(1, sizeof *w);
     if (w != NULL) {
-        w->stage = malloc(STAGE);
+        w->stage = malloc(WRITER_STAGE);
         w->metadata = json_pack("{s:s}", "format", "pt");
         w->shard_bytes = shard_bytes;
         w->fd = w->shard = -1;
@@ -84,7 +52,12 @@ void writer_free(struct writer *w)
     if (w->fd >= 0) {
         (void)close(w->fd);
     }
-    for (int i = 0; i < w->files && !w->finished; i++) {
+    for (int i = 0; w->fds != NULL && i < w->shards; i++) {
+        if (w->fds[i] >= 0) {
+            (void)close(w->fds[i]);
+        }
+    }
+    for (int i = 0; i < w->files && !w->finished && (!w->shared || w->creates); i++) {
         (void)snprintf(path, sizeof path, "%s/%s", w->dir, w->file[i].name);
         (void)unlink(path);
     }
@@ -92,6 +65,8 @@ void writer_free(struct writer *w)
         free(w->tensor[i].name);
     }
     free(w->tensor);
+    free(w->fds);
+    free(w->where);
     free(w->file);
     free(w->stage);
     json_decref(w->metadata);
@@ -194,15 +169,13 @@ static int in_order(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* The header of the open shard as text padded with spaces, so that the data begins aligned; the
- * caller frees. */
-static char *make_header(const struct writer *w, size_t *bytes)
+char *writer_header(const struct writer *w, int shard, int64_t first, size_t *bytes)
 {
     json_t *header = json_pack("{s:O}", "__metadata__", w->metadata);
     uint64_t end = 0;
     bool failed = header == NULL;
 
-    for (int64_t i = w->at; !failed && i < w->count && w->tensor[i].shard == w->shard; i++) {
+    for (int64_t i = first; !failed && i < w->count && w->tensor[i].shard == shard; i++) {
         const struct declared *t = &w->tensor[i];
         json_t *shape = json_array();
         for (int d = 0; d < t->dims; d++) {
@@ -229,6 +202,13 @@ static char *make_header(const struct writer *w, size_t *bytes)
     return grown;
 }
 
+void writer_prefix(unsigned char out[8], size_t header_bytes)
+{
+    for (int i = 0; i < 8; i++) {
+        out[i] = (unsigned char)((uint64_t)header_bytes >> (8 * i) & 0xFFU);
+    }
+}
+
 /* Write to the open shard and hash. */
 static int emit(struct writer *w, const void *bytes, size_t n, struct err *err)
 {
@@ -242,14 +222,12 @@ static int write_header(struct writer *w, struct err *err)
 {
     unsigned char prefix[8];
     size_t n = 0;
-    char *text = make_header(w, &n);
+    char *text = writer_header(w, w->shard, w->at, &n);
 
     if (text == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the header of %s", w->path);
     }
-    for (int i = 0; i < 8; i++) {
-        prefix[i] = (unsigned char)((uint64_t)n >> (8 * i) & 0xFFU);
-    }
+    writer_prefix(prefix, n);
     int rc = emit(w, prefix, sizeof prefix, err);
     if (rc == 0) {
         rc = emit(w, text, n, err);
@@ -264,12 +242,6 @@ static int open_shard(struct writer *w, struct err *err)
     struct manifest_file *file = &w->file[w->files];
 
     w->shard++;
-    if (w->shards == 1) {
-        (void)snprintf(file->name, sizeof file->name, "%s.safetensors", w->stem);
-    } else {
-        (void)snprintf(file->name, sizeof file->name, "%s-%05d-of-%05d.safetensors", w->stem,
-                       w->shard + 1, w->shards);
-    }
     TRY(io_join(w->path, sizeof w->path, w->dir, file->name, err));
     w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (w->fd < 0) {
@@ -316,9 +288,8 @@ static int advance(struct writer *w, struct err *err)
     return 0;
 }
 
-int writer_start(struct writer *w, struct err *err)
+int writer_deal(struct writer *w, struct err *err)
 {
-    CHECK(w->shard < 0, "%s is started already", w->stem);
     deal(w);
     if (w->count > 0) {
         qsort(w->tensor, (size_t)w->count, sizeof *w->tensor, in_order);
@@ -327,6 +298,22 @@ int writer_start(struct writer *w, struct err *err)
     if (w->file == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for %d files", w->shards);
     }
+    for (int i = 0; i < w->shards; i++) {
+        char *name = w->file[i].name;
+        if (w->shards == 1) {
+            (void)snprintf(name, sizeof w->file[i].name, "%s.safetensors", w->stem);
+        } else {
+            (void)snprintf(name, sizeof w->file[i].name, "%s-%05d-of-%05d.safetensors", w->stem,
+                           i + 1, w->shards);
+        }
+    }
+    return 0;
+}
+
+int writer_start(struct writer *w, struct err *err)
+{
+    CHECK(w->shard < 0, "%s is started already", w->stem);
+    TRY(writer_deal(w, err));
     TRY(open_shard(w, err));
     return advance(w, err);
 }
@@ -385,7 +372,8 @@ int writer_put(struct writer *w, struct tensor values, enum st_turn turn, struct
 
     CHECK(w->fd >= 0 && w->at < w->count, "%s wants no more values", w->stem);
     const struct declared *t = &w->tensor[w->at];
-    const int64_t most = STAGE / (int64_t)st_dtype_size(t->dtype); /* elements of the stage */
+    const int64_t most =
+        WRITER_STAGE / (int64_t)st_dtype_size(t->dtype); /* elements of the stage */
     const int64_t step = cols >= most ? 1 : most / (cols > 0 ? cols : 1);
     const int64_t width = cols < most ? cols : most;
 
@@ -413,8 +401,7 @@ int writer_put(struct writer *w, struct tensor values, enum st_turn turn, struct
     return 0;
 }
 
-/* STEM.safetensors.index.json, as transformers writes it. */
-static int write_index(struct writer *w, struct err *err)
+int writer_index(struct writer *w, struct err *err)
 {
     struct manifest_file *file = &w->file[w->files];
     json_t *map = json_object();
@@ -455,7 +442,7 @@ int writer_finish(struct writer *w, struct err *err)
     CHECK(w->shard + 1 == w->shards && w->fd < 0 && w->at == w->count,
           "%s: %lld of %lld tensors are written", w->stem, (long long)w->at, (long long)w->count);
     if (w->shards > 1) {
-        TRY(write_index(w, err));
+        TRY(writer_index(w, err));
     }
     TRY(io_sync_dir(w->dir, err));
     w->finished = true;

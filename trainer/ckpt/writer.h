@@ -13,6 +13,7 @@
 #ifndef TRAINER_CKPT_WRITER_H
 #define TRAINER_CKPT_WRITER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/tensor.h"
@@ -59,6 +60,32 @@ int writer_put_bytes(struct writer *w, const void *bytes, size_t n, struct err *
 /* Sync everything and write the index. CHECKs that all is written. Errors: DISK_FULL, IO,
  * NO_MEMORY. */
 int writer_finish(struct writer *w, struct err *err);
+
+/* Files that several processes fill: each declares the same tensors and calls, instead of the above,
+ *
+ *   writer_share(creates) in the one that creates, and when it is through in the others
+ *   -> { writer_put_at } -> writer_share_end in each -> writer_share_finish in the creator
+ *
+ * The files are those that one process would have written. */
+
+/* Lay the files out; the creator makes them at their full size, with their headers, so that a full disk is met here. Errors:
+ * DISK_FULL, IO, NO_MEMORY. */
+int writer_share(struct writer *w, bool creates, struct err *err);
+
+/* Bytes [at, at + n) of tensor `number`. Calls that go on where the one before ended become one write. CHECKs the bounds.
+ * Errors: DISK_FULL, IO. */
+int writer_put_at(struct writer *w, int64_t number, uint64_t at, const void *bytes, size_t n,
+                  struct err *err);
+
+/* Write what is gathered, sync and close what this process wrote to. Errors: DISK_FULL, IO. */
+int writer_share_end(struct writer *w, struct err *err);
+
+/* All have ended: the index. Hashes are not known; writer_files are not for the manifest. Errors: DISK_FULL, IO, NO_MEMORY. */
+int writer_share_finish(struct writer *w, struct err *err);
+
+/* Bytes of values that this process wrote, and those of all tensors. */
+uint64_t writer_share_written(const struct writer *w);
+uint64_t writer_share_bytes(const struct writer *w);
 
 /* After writer_finish: the files, the index last; borrowed until writer_free. */
 const struct manifest_file *writer_files(const struct writer *w, int *count);

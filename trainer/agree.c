@@ -1,0 +1,31 @@
+/* agree.c - one reduction, and one message where something went wrong. */
+#include "trainer/agree.h"
+
+#include <string.h>
+
+#include "kernels/check.h"
+
+enum { WORDS = (sizeof(struct err) + 3) / 4 };
+
+int agree(struct comm *c, struct queue *q, int rc, struct err *err)
+{
+    int32_t words[WORDS] = {0};
+    double worst = rc != 0 ? c->size - c->rank : 0;
+    const struct tensor t = tensor_make(&worst, DTYPE_F64, 1, 1);
+
+    CHECK(rc == 0 || (int)err->code == rc, "code %d of %d", rc, (int)err->code);
+    if (c->size == 1) {
+        return rc;
+    }
+    comm_wait(c, q, comm_start_all_reduce(c, q, t, COMM_MAX));
+    if (!(worst > 0)) {
+        return 0;
+    }
+    const int root = c->size - (int)worst;
+    if (root == c->rank) {
+        memcpy(words, err, sizeof *err);
+    }
+    comm_wait(c, q, comm_start_broadcast(c, q, tensor_make(words, DTYPE_I32, WORDS, 1), root));
+    memcpy(err, words, sizeof *err);
+    return (int)err->code;
+}

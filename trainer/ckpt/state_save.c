@@ -1,0 +1,253 @@
+/* state_save.c - from memory into files: each rank writes its own patches, each byte is written by one rank. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/check.h"
+#include "trainer/agree.h"
+#include "trainer/ckpt/parts.h"
+#include "trainer/ckpt/state.h"
+#include "trainer/ckpt/values.h"
+#include "trainer/ckpt/writer.h"
+#include "trainer/shares.h"
+
+enum { TURN = 1 << 18 /* bytes transposed at a time */ };
+
+/* A file, or shards of it, being written. */
+struct save {
+    const struct model *m, *whole;
+    const struct state_ranks *ranks;
+    struct writer *w;
+    int64_t *number[PART_V + 1]; /* in the writer, of each weight of the whole model; -1: none */
+    const struct param *p;       /* what is written now: its parameter and its number          */
+    int64_t at;
+    char *turn; /* TURN bytes */
+};
+
+static enum st_dtype file_type(enum dtype type)
+{
+    switch (type) {
+    case DTYPE_F32: return ST_F32;
+    case DTYPE_F64: return ST_F64;
+    case DTYPE_BF16: return ST_BF16;
+    case DTYPE_F16: return ST_F16;
+    case DTYPE_I32: return ST_I32;
+    case DTYPE_I64: return ST_I64;
+    case DTYPE_COUNT: break;
+    }
+    CHECK(false, "element type %d", (int)type);
+    return ST_F32;
+}
+
+/* Declare the tensors of a part, and keep their numbers; those of the whole model, the same in all ranks. */
+static int declare(struct save *s, enum part part, int64_t *next, struct err *err)
+{
+    const struct model *m = s->whole;
+
+    for (int i = 0; i < m->weight_count; i += part_sharing(m, i)) {
+        const struct param p = param_get(m->weights[i].id, &m->d.arch);
+        const bool exists = part_exists(m, &m->weights[i], part);
+        char full[PART_NAME];
+        int64_t shape[2];
+
+        for (int k = 0; k < part_sharing(m, i); k++) {
+            s->number[part][i + k] = exists ? *next : -1;
+        }
+        if (exists) {
+            part_name(full, m, &m->weights[i], part);
+            const int dims = part_file_shape(&p, shape);
+            TRY(writer_declare(s->w, full, file_type(part_matrix(&m->weights[i], part).type), dims,
+                               shape, err));
+            (*next)++;
+        }
+    }
+    return 0;
+}
+
+/* Element `index` of the tensor on, from memory. */
+static int put(struct save *s, int64_t index, const char *from, int64_t count, size_t size,
+               struct err *err)
+{
+    return writer_put_at(s->w, s->at, (uint64_t)index * size, from, (size_t)count * size, err);
+}
+
+/* Columns of memory are rows of the file, so many at a time as the room takes. */
+static int put_turned(struct save *s, const struct patch *x, struct err *err)
+{
+    const size_t size = dtype_size(x->type);
+    const enum st_dtype type = values_stored(x->type);
+    const int64_t most = (int64_t)(TURN / size), rows = x->rows < most ? x->rows : most;
+    const int64_t cols = most / rows < x->cols ? most / rows : x->cols;
+
+    for (int64_t row = 0; row < x->rows; row += rows) {
+        const int64_t high = x->rows - row < rows ? x->rows - row : rows;
+        for (int64_t col = 0; col < x->cols; col += cols) {
+            const int64_t wide = x->cols - col < cols ? x->cols - col : cols;
+            char *from = (char *)x->at + (size_t)(row * x->stride + col) * size;
+            const struct values_grid to = {s->turn, type, high}, of = {from, type, x->stride};
+            CHECK(values_transpose(to, of, high, wide), "floats fit");
+            for (int64_t c = 0; c < wide; c++) {
+                const int64_t index =
+                    (x->col0 + col + c) * s->p->outputs + s->p->first + x->row0 + row;
+                TRY(put(s, index, s->turn + (size_t)(c * high) * size, high, size, err));
+            }
+        }
+    }
+    return 0;
+}
+
+static int put_patch(void *context, const struct patch *x, struct err *err)
+{
+    struct save *s = context;
+    const size_t size = dtype_size(x->type);
+
+    if (s->p->transposed) {
+        return put_turned(s, x, err);
+    }
+    for (int64_t row = 0; row < x->rows; row++) {
+        const int64_t index = (s->p->first + x->row0 + row) * s->p->cols + x->col0;
+        TRY(put(s, index, (const char *)x->at + (size_t)(row * x->stride) * size, x->cols, size,
+                err));
+    }
+    return 0;
+}
+
+/* Of the ranks that hold the same numbers, the one that writes them: among tensor-parallel copies the first; of data-parallel
+ * ranks, whose parts are equal unless they are slices, each in turn. */
+static bool is_mine(const struct save *s, const struct weight *w, int index, enum part part)
+{
+    const bool divided = part >= PART_MASTER && s->m->flat.slices > 1;
+
+    return share_of(w->id, &s->m->d).is_first &&
+           (divided || index % s->ranks->copies == s->ranks->copy);
+}
+
+/* The place of a local weight in the whole model; both lists have one order, so it is soon found from `from` on. */
+static int place_of(const struct model *whole, const struct weight *w, int from)
+{
+    for (int i = 0; i < whole->weight_count; i++) {
+        const int at = (from + i) % whole->weight_count;
+        if (whole->weights[at].id == w->id && whole->weights[at].layer == w->layer) {
+            return at;
+        }
+    }
+    CHECK(false, "parameter %d of layer %d is in no model", (int)w->id, w->layer);
+    return 0;
+}
+
+static int put_parts(struct save *s, enum part from, enum part to, struct err *err)
+{
+    for (enum part part = from; part <= to; part++) {
+        for (int i = 0, at = 0; i < s->m->weight_count; i++, at++) {
+            const struct weight *w = &s->m->weights[i];
+            const struct param p = param_get(w->id, &s->m->d.arch);
+            at = place_of(s->whole, w, at);
+            s->p = &p;
+            s->at = s->number[part][at];
+            if (s->at >= 0 && is_mine(s, w, at, part)) {
+                TRY(part_patches(s->m, w, part, put_patch, s, err));
+            }
+        }
+    }
+    return writer_share_end(s->w, err);
+}
+
+/* Everything of this rank, and that it is all there. */
+static int fill(struct save *s, enum part from, enum part to, struct err *err)
+{
+    const struct state_ranks *r = s->ranks;
+    int64_t next = 0;
+    int rc = 0;
+
+    for (enum part part = from; part <= to && rc == 0; part++) {
+        rc = declare(s, part, &next, err);
+    }
+    if (rc == 0 && r->world->rank == 0) {
+        rc = writer_share(s->w, true, err);
+    }
+    TRY(agree(r->world, r->q, rc, err)); /* the files are there */
+    if (r->world->rank != 0) {
+        rc = writer_share(s->w, false, err);
+    }
+    if (rc == 0) {
+        rc = put_parts(s, from, to, err);
+    }
+    TRY(agree(r->world, r->q, rc, err)); /* and full */
+    return r->world->rank == 0 ? writer_share_finish(s->w, err) : 0;
+}
+
+static int numbers_new(struct save *s, struct err *err)
+{
+    const size_t n = (size_t)s->whole->weight_count;
+    int64_t *all = calloc(n * (PART_V + 1), sizeof *all);
+
+    s->turn = malloc(TURN);
+    if (all == NULL || s->turn == NULL) {
+        free(all);
+        return FAIL(err, ERR_NO_MEMORY, "no memory to save %zu tensors", n);
+    }
+    for (int part = 0; part <= PART_V; part++) {
+        s->number[part] = all + (size_t)part * n;
+    }
+    return 0;
+}
+
+static int write_file(struct save *s, const char *dir, const char *stem, enum part from,
+                      enum part to, struct err *err)
+{
+    const bool in_one =
+        from != PART_WEIGHT || s->m->d.arch.lora.r > 0; /* as PEFT and Hone read it */
+    int rc = writer_new(&s->w, dir, stem, in_one ? UINT64_MAX : WRITER_SHARD_BYTES, err);
+
+    rc = agree(s->ranks->world, s->ranks->q, rc, err);
+    if (rc == 0) {
+        rc = fill(s, from, to, err);
+    }
+    if (rc == 0 && s->ranks->written != NULL) {
+        *s->ranks->written += writer_share_written(s->w);
+    }
+    rc = agree(s->ranks->world, s->ranks->q, rc, err);
+    writer_free(s->w);
+    s->w = NULL;
+    return rc;
+}
+
+int state_save(const struct model *m, const char *dir, const struct state_ranks *ranks,
+               struct err *err)
+{
+    struct model *whole = NULL;
+    struct save s = {.m = m, .ranks = ranks};
+    int rc = model_whole(&whole, &m->d, err);
+
+    s.whole = whole;
+    if (rc == 0) {
+        rc = numbers_new(&s, err);
+    }
+    rc = agree(ranks->world, ranks->q, rc, err);
+    if (rc == 0) {
+        rc = write_file(&s, dir, m->d.arch.lora.r > 0 ? "adapter_model" : "model", PART_WEIGHT,
+                        PART_HEAD, err);
+    }
+    if (rc == 0) {
+        rc = write_file(&s, dir, "optimizer", PART_MASTER, PART_V, err);
+    }
+    free(s.number[0]);
+    free(s.turn);
+    model_free(whole);
+    return rc;
+}
+
+int state_bytes(const struct model *m, uint64_t *bytes, struct err *err)
+{
+    struct model *whole = NULL;
+
+    *bytes = 0;
+    TRY(model_whole(&whole, &m->d, err));
+    for (int i = 0; i < whole->weight_count; i++) {
+        for (enum part part = PART_WEIGHT; part <= PART_V; part++) {
+            const struct weight *w = &whole->weights[i];
+            *bytes += part_exists(whole, w, part) ? tensor_bytes(part_matrix(w, part)) : 0;
+        }
+    }
+    model_free(whole);
+    return 0;
+}
