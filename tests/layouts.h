@@ -5,9 +5,13 @@
 #ifndef TESTS_LAYOUTS_H
 #define TESTS_LAYOUTS_H
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +39,7 @@ struct job_case {
     int64_t bucket;   /* 0: the usual  */
     int first, steps; /* steps that are done before; of this run, 0: to LAYOUT_STEPS, -1: none */
     const char *from, *to; /* folders that it begins with and is saved to; NULL: none           */
+    int full;              /* a rank whose disk is full at the first try to save, from 1; 0: none */
 };
 
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once. */
@@ -203,7 +208,27 @@ static inline void load_folder(struct engine *e, const char *dir)
     safetensors_folder_close(folder);
 }
 
-static inline void save_folder(struct engine *e, const char *dir, struct found *f)
+/* One rank can't write; all learn it, and nothing stays behind. RLIMIT_FSIZE stands for a full disk. */
+static inline void expect_full(struct engine *e, const char *dir, const struct state_ranks *ranks,
+                               int full)
+{
+    struct rlimit before, small;
+    struct err err = {0};
+
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && getrlimit(RLIMIT_FSIZE, &before) == 0, "limit");
+    small = before;
+    small.rlim_cur = 4096;
+    CHECK(e->world.rank + 1 != full || setrlimit(RLIMIT_FSIZE, &small) == 0, "limit");
+    CHECK(state_save(e->model, dir, ranks, &err) == ERR_DISK_FULL, "%s", err.text);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "limit");
+    comm_barrier(&e->world, &e->q);
+    if (e->world.rank == 0) {
+        CHECK(rmdir(dir) == 0 && mkdir(dir, 0700) == 0, "%s is not empty", dir);
+    }
+    comm_barrier(&e->world, &e->q);
+}
+
+static inline void save_folder(struct engine *e, const char *dir, struct found *f, int full)
 {
     const struct state_ranks ranks = {.world = &e->world,
                                       .q = &e->q,
@@ -213,6 +238,10 @@ static inline void save_folder(struct engine *e, const char *dir, struct found *
     uint64_t bytes = 0;
     struct err err = {0};
 
+    if (full > 0) {
+        expect_full(e, dir, &ranks, full);
+    }
+    f->written[e->world.rank] = 0;
     CHECK(state_save(e->model, dir, &ranks, &err) == 0, "%s", err.text);
     CHECK(state_bytes(e->model, &bytes, &err) == 0, "%s", err.text);
     f->bytes = bytes; /* all ranks write the same */
@@ -241,7 +270,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     run_steps(c, &e, f, rank == 0);
     put_weights(&e, f);
     if (c->to != NULL) {
-        save_folder(&e, c->to, f);
+        save_folder(&e, c->to, f, c->full);
     }
     f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];
     comm_close(&e.world);

@@ -162,12 +162,27 @@ static void a_run_goes_on_in_its_own_layout(void)
     }
 }
 
+/* Whichever rank finds the disk full, all of them give up, and the next try is as good as ever. */
+static void a_full_disk_of_one_rank_is_everybodys(void)
+{
+    for (int full = 1; full <= 4; full++) {
+        struct job_case c = cases[1];
+        const char *whole = fresh("whole"), *again = fresh("again");
+        c.steps = 1;
+        drop(&c, run_between(&c, &meshes[3], NULL, whole));
+        c.full = full;
+        drop(&c, run_between(&c, &meshes[3], NULL, again));
+        EXPECT(same_files(&c, whole, again));
+    }
+}
+
 int main(void)
 {
     scratch_make();
     RUN(many_ranks_write_the_files_of_one);
     RUN(a_run_goes_on_in_another_layout);
     RUN(a_run_goes_on_in_its_own_layout);
+    RUN(a_full_disk_of_one_rank_is_everybodys);
     scratch_remove();
     return tap_done();
 }
