@@ -35,6 +35,7 @@ DROPOUT_FUNCTION struct dropout_key dropout_row_key(const struct dropout *d, int
     struct dropout_key key;
     uint64_t z = dropout_mix(UINT64_C(0), d->seed);
 
+    row += d->row0;
     z = dropout_mix(z, (uint64_t)d->step);
     z = dropout_mix(z, (uint64_t)(d->sample0 + row / d->S));
     z = dropout_mix(z, (uint64_t)(d->pos0 + row % d->S));

@@ -48,11 +48,12 @@ struct attention_shape {
 };
 
 /* Which elements dropout keeps is a function of these and of the element's place, never of ranks or
- * order. Row r of the call is position pos0 + r % S of sample sample0 + r / S. */
+ * order. Row r of the call is row n = row0 + r of a microbatch: position pos0 + n % S of sample
+ * sample0 + n / S. */
 struct dropout {
     double p; /* probability of dropping; kept values are divided by 1 - p */
     uint64_t seed;
-    int64_t step, sample0, pos0, S;
+    int64_t step, sample0, pos0, row0, S;
     int layer, site;
     int64_t feature0; /* index in the whole width of the call's column 0 */
 };

@@ -55,9 +55,21 @@ static void bf16_ranks_are_one_rank(void)
     }
 }
 
+static void ranks_with_some_of_the_rows_are_one_rank(void)
+{
+    struct job_case c = {
+        .name = "f32, sequence parallel", .config = llama, .dropout = 0.1, .sequence = true};
+
+    compare(&c, &meshes[0], 1e-5);
+    c.name = "bf16, sequence parallel";
+    c.precision = PRECISION_BF16;
+    compare(&c, &meshes[0], 1e-2);
+}
+
 int main(void)
 {
     RUN(float_ranks_are_one_rank);
     RUN(bf16_ranks_are_one_rank);
+    RUN(ranks_with_some_of_the_rows_are_one_rank);
     return tap_done();
 }

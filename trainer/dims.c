@@ -33,6 +33,9 @@ void dims_divide(struct dims *d, int tp, int rank)
           "tp %d of %lld heads in %lld groups", tp, (long long)d->H, (long long)d->G);
     d->tp = tp;
     d->tp_rank = rank;
+    d->sp = d->sequence ? tp : 1;
+    CHECK(d->S % d->sp == 0, "%lld places on %d ranks", (long long)d->S, d->sp);
+    d->R_sp = d->R / d->sp;
     d->H_tp = d->H / tp;
     d->F_tp = d->F / tp;
     d->G_tp = tp < d->G ? d->G / tp : 1;
@@ -73,6 +76,7 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     d.B = micro_batch;
     d.S = sequence;
     d.R = d.B * d.S;
+    d.R_sp = d.R;
     d.chunk = chunk_rows(d.R, d.V);
     d.micros = s->global_batch_size / micro_batch;
     d.act = s->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_REAL;
@@ -92,6 +96,7 @@ struct dims dims_serving(const struct arch *a, enum dtype type,
         dims_inference(a, type, slots_positions_rows[0], slots_positions_rows[1], threads);
 
     d.R = slots_positions_rows[2];
+    d.R_sp = d.R;
     d.chunk = d.B < d.R ? d.B : d.R;
     return d;
 }
@@ -104,6 +109,7 @@ struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch,
     d.B = batch;
     d.S = positions;
     d.R = d.B * d.S;
+    d.R_sp = d.R;
     d.chunk = chunk_rows(d.R, d.V);
     d.micros = 1;
     d.act = type;

@@ -5,7 +5,7 @@
  *   D model width                  F MLP width                L layers
  *   H query heads                  G key and value heads      K head size
  *   V vocabulary                   E experts                  N parameters or tokens, as said there
- * A suffix says what a size was divided by: F_tp = F / tp. Only dims_make() divides.
+ * A suffix says what a size was divided by: F_tp = F / tp, R_sp = R / sp. Only dims_make() divides.
  */
 #ifndef TRAINER_DIMS_H
 #define TRAINER_DIMS_H
@@ -17,6 +17,9 @@ struct dims {
     struct arch arch;
     int64_t B, S, R, D, F, L, H, G, K, V;
     int tp, tp_rank;
+    bool sequence; /* sequence parallel, where tp > 1                              */
+    int sp;        /* over how many ranks rows outside of divided layers are split */
+    int64_t R_sp;  /* = R / sp: rows [sp rank R_sp, ..) are this rank's            */
     int64_t H_tp, G_tp, F_tp,
         V_tp;       /* this rank's share; G_tp is 1 where there are fewer groups than ranks */
     int64_t G0, V0; /* its first group, and its first row of the vocabulary */

@@ -125,6 +125,8 @@ static void plan_rooms(struct planner *p)
     p->room.part = plan_room(p, widest_part(d));
     p->room.dropped = plan_room(p, drops ? widest_adapter(d, LORA_A) : 0);
     p->room.du = plan_room(p, d->training ? d->arch.lora.r : 0);
+    p->room.all[0] = plan_room(p, d->sp > 1 ? d->D : 0);
+    p->room.all[1] = plan_room(p, d->sp > 1 ? d->D : 0);
 }
 
 static void plan_batch(struct model *m, struct layout *lo)
@@ -196,8 +198,8 @@ void model_plan(struct model *m, struct layout *lo)
     plan_batch(m, lo);
     m->workspace = layout_take(lo, LIFE_SCRATCH, DTYPE_F32, (int64_t)(workspace_of(d) / 4) + 1, 1);
     if (d->training) {
-        m->grad[0] = plan_scratch(&p, d->act, d->R, d->D);
-        m->grad[1] = plan_scratch(&p, d->act, d->R, d->D);
+        m->grad[0] = plan_scratch(&p, d->act, d->R_sp, d->D);
+        m->grad[1] = plan_scratch(&p, d->act, d->R_sp, d->D);
     }
     plan_rooms(&p);
     embedding_plan(&m->embedding, &p);
@@ -208,7 +210,7 @@ void model_plan(struct model *m, struct layout *lo)
         m->blocks[l].lowest = l == m->lowest;
     }
     /* When generating, the blocks pass the stream on in one place, and so to here. */
-    m->out = layout_take(lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R, d->D);
+    m->out = layout_take(lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
     head_plan(&m->head, &p, &m->embedding);
     m->head.lowest = m->lowest == d->L;
     plan_slots(m, lo);
@@ -245,6 +247,7 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
                     .tp = tp,
                     .d = &m->d,
                     .rows = rows,
+                    .most = m->d.R,
                     .saved = m->d.training ? m->blocks[0].x.data : NULL,
                     .saved_stride = m->saved_stride};
 
@@ -335,7 +338,7 @@ static void init_weight(const struct model *m, const struct weight *w, const str
         }
         return;
     }
-#pragma omp parallel for num_threads(m->d.threads) schedule(static)
+#pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < s.rows; i++) {
         init_row(m, w, &s, seed, i, (real *)to.data + i * s.cols);
     }

@@ -14,8 +14,9 @@ enum param_id {
 };
 
 enum shard {
-    SHARD_WHOLE, /* every tensor-parallel rank holds all of it      */
-    SHARD_VOCAB, /* split along outputs, or vocabulary ...          */
+    SHARD_WHOLE,   /* every tensor-parallel rank holds all of it      */
+    SHARD_ROWWISE, /* likewise; acts outside of divided layers, on every row by itself */
+    SHARD_VOCAB,   /* split along outputs, or vocabulary ...          */
     SHARD_HEADS,
     SHARD_GROUPS,
     SHARD_WIDTH,

@@ -77,6 +77,7 @@ struct share share_of(enum param_id id, const struct dims *d)
 
     switch (p.shard) {
     case SHARD_WHOLE: return whole(&p, d, param_is_adapter(id));
+    case SHARD_ROWWISE: return whole(&p, d, d->sp > 1);
     case SHARD_VOCAB: return vocabulary_of(&p, d);
     case SHARD_HEADS: return rows_of(&p, d->H_tp * d->K, r * d->H_tp * d->K);
     case SHARD_GROUPS: return groups_of(&p, d);

@@ -8,6 +8,9 @@
  *    FUSED      its query, key and value rows, from three places
  *    HEADS_IN, WIDTH_IN   columns that take what HEADS and WIDTH give
  *
+ *    ROWWISE    whole on every rank; with sequence parallel each rank has the gradient of its own rows of
+ *               activations: a part of a sum
+ *
  * Adapters of a divided layer have one half that is whole on every rank, with a part of its gradient.
  */
 #ifndef TRAINER_SHARES_H

@@ -83,8 +83,19 @@ void engine_close(struct engine *e)
     memory_close(&e->memory);
 }
 
+/* A multiple of WIDTH_STEP that ranks can share. */
+static int64_t width_step(const struct dims *d)
+{
+    int64_t step = WIDTH_STEP;
+
+    while (step % d->sp != 0) {
+        step += WIDTH_STEP;
+    }
+    return step;
+}
+
 /* Places of microbatch `micro` that a step works on: up to the last label of its longest row. What lies behind
- * reaches no loss. A multiple of WIDTH_STEP, so that kernels meet few shapes. */
+ * reaches no loss. A multiple of width_step(), so that kernels meet few shapes. */
 static int64_t width_of(const struct model *m, const struct data_rows *rows, int64_t micro)
 {
     const struct dims *d = &m->d;
@@ -98,7 +109,8 @@ static int64_t width_of(const struct model *m, const struct data_rows *rows, int
         }
         width = end > width ? end : width;
     }
-    width = (width + WIDTH_STEP - 1) / WIDTH_STEP * WIDTH_STEP;
+    const int64_t step = width_step(d);
+    width = (width + step - 1) / step * step;
     return width < d->S ? width : d->S;
 }
 

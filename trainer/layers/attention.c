@@ -92,7 +92,4 @@ void attention_backward(const struct attention *a, const struct rope *r, const s
                              c->batch.first[slides], &s, drops ? &drop : NULL);
     rope_backward(r, c, here(c, a->dfused));
     linear_backward(&a->qkv, c, dx, here(c, a->dfused), x);
-    if (tensor_count(dx) > 0) {
-        tp_enter_backward(c, dx);
-    }
 }

@@ -7,14 +7,14 @@ void block_plan(struct block *b, struct planner *p, int layer)
     const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
 
     b->layer = layer;
-    b->x = layout_take(p->lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R, d->D);
+    b->x = layout_take(p->lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
     norm_plan(&b->norm1, p, PARAM_NORM1_W, PARAM_NORM1_B, layer);
-    b->h1 = plan_keep(p, d->act, d->R, d->D);
-    b->x2 = plan_keep(p, d->act, d->R, d->D);
-    b->h2 = plan_keep(p, d->act, d->R, d->D);
-    b->t = plan_scratch(p, d->act, d->R, d->D);
+    b->h1 = plan_keep(p, d->act, d->R_sp, d->D);
+    b->x2 = plan_keep(p, d->act, d->R_sp, d->D);
+    b->h2 = plan_keep(p, d->act, d->R_sp, d->D);
+    b->t = plan_scratch(p, d->act, d->R_sp, d->D);
     if (d->training) {
-        b->dh = plan_scratch(p, d->act, d->R, d->D);
+        b->dh = plan_scratch(p, d->act, d->R_sp, d->D);
     }
     attention_plan(&b->attention, p, layer);
     norm_plan(&b->norm2, p, PARAM_NORM2_W, PARAM_NORM2_B, layer);
@@ -22,7 +22,7 @@ void block_plan(struct block *b, struct planner *p, int layer)
     layout_release(p->lo, LIFE_SCRATCH, scratch);
 }
 
-/* y = x + branch, the branch with dropout; all [R,D]. branch is overwritten. */
+/* y = x + branch, the branch with dropout; all [R_sp,D]. branch is overwritten. */
 static void join(const struct block *b, const struct ctx *c, struct tensor y, struct tensor x,
                  struct tensor branch, enum drop_site site)
 {

@@ -6,6 +6,7 @@ void embedding_plan(struct embedding *e, struct planner *p)
     const enum param_id tokens = PARAM_EMBED, positions = PARAM_POSITION;
 
     plan_weights(p, &e->w, &e->dw, &tokens, 1, 0);
+    e->all = p->room.all[1];
     e->p = tensor_none();
     e->dp = tensor_none();
     if (p->d->arch.learned_positions) {
@@ -15,12 +16,13 @@ void embedding_plan(struct embedding *e, struct planner *p)
 
 void embedding_forward(const struct embedding *e, const struct ctx *c, struct tensor y)
 {
+    const struct tensor all = tp_inside(c, e->all, y);
     struct dropout drop;
 
     /* one rank of those whose sum it is adds the positions */
-    c->k->embedding_forward(c->q, y, c->batch.ids, e->w, c->d->V0, c->batch.pos,
+    c->k->embedding_forward(c->q, all, c->batch.ids, e->w, c->d->V0, c->batch.pos,
                             c->d->tp_rank == 0 ? e->p : tensor_none());
-    tp_leave_forward(c, y);
+    tp_leave_forward(c, y, all);
     if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
         c->k->dropout(c->q, y, y, &drop);
     }
@@ -36,5 +38,6 @@ void embedding_backward(const struct embedding *e, const struct ctx *c, struct t
     if (drop_at(&drop, c, 0, DROP_EMBEDDING)) {
         c->k->dropout(c->q, dy, dy, &drop);
     }
-    c->k->embedding_backward(c->q, e->dw, e->dp, dy, c->batch.ids, c->d->V0, c->batch.pos);
+    c->k->embedding_backward(c->q, e->dw, e->dp, tp_leave_backward(c, e->all, dy), c->batch.ids,
+                             c->d->V0, c->batch.pos);
 }

@@ -20,6 +20,7 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
     h->loss_sum = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     h->hits = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     h->h = plan_scratch(p, d->act, d->R, d->D);
+    h->h_sp = d->sp > 1 ? plan_scratch(p, d->act, d->R_sp, d->D) : h->h;
     h->logits = plan_scratch(p, DTYPE_REAL, d->chunk, d->V_tp);
     h->dlogits = h->logits;
     h->stats = plan_scratch(p, DTYPE_REAL, d->chunk, 3);
@@ -30,6 +31,7 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
     }
     if (d->training) {
         h->dh = plan_scratch(p, d->act, d->R, d->D);
+        h->dh_sp = d->sp > 1 ? plan_scratch(p, d->act, d->R_sp, d->D) : h->dh;
         if (d->act != DTYPE_REAL) {
             h->dlogits = plan_scratch(p, d->act, d->chunk, d->V_tp);
         }
@@ -70,9 +72,16 @@ static int64_t chunk_at(const struct ctx *c, int64_t row)
     return c->rows - row < c->d->chunk ? c->rows - row : c->d->chunk;
 }
 
+/* The final norm; every rank has all rows of it. */
+static void make_input(const struct head *h, const struct ctx *c, struct tensor x)
+{
+    norm_forward(&h->norm, c, here(c, h->h_sp), x);
+    (void)tp_enter_forward(c, h->h, here(c, h->h_sp));
+}
+
 void head_forward(const struct head *h, const struct ctx *c, struct tensor x)
 {
-    norm_forward(&h->norm, c, here(c, h->h), x);
+    make_input(h, c, x);
     for (int64_t row = 0; row < c->rows; row += c->d->chunk) {
         losses_of(h, c, row, chunk_at(c, row));
     }
@@ -83,7 +92,7 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
 {
     const bool ends = h->lowest && !norm_is_trained(&h->norm);
 
-    norm_forward(&h->norm, c, here(c, h->h), x);
+    make_input(h, c, x);
     for (int64_t row = 0; row < c->rows; row += c->d->chunk) {
         const int64_t rows = chunk_at(c, row);
         const struct tensor dlogits = tensor_slice(h->dlogits, 0, rows);
@@ -101,8 +110,8 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
         }
     }
     if (!ends) {
-        tp_enter_backward(c, here(c, h->dh));
-        norm_backward(&h->norm, c, dx, here(c, h->dh), x);
+        tp_enter_backward(c, here(c, h->dh_sp), here(c, h->dh));
+        norm_backward(&h->norm, c, dx, here(c, h->dh_sp), x);
     }
 }
 

@@ -74,10 +74,13 @@ struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int
 
 struct tensor here(const struct ctx *c, struct tensor t)
 {
+    const int64_t rows = t.dim[0] * c->rows / c->most;
     char *at = t.data;
 
-    if (t.dim[0] > c->rows) {
-        t = tensor_slice(t, 0, c->rows);
+    CHECK(rows * c->most == t.dim[0] * c->rows, "%lld rows for %lld", (long long)t.dim[0],
+          (long long)c->most);
+    if (t.dim[0] > rows) {
+        t = tensor_slice(t, 0, rows);
     }
     if (c->slot > 0 && at >= c->saved && at < c->saved + c->saved_stride) {
         t.data = at + (size_t)c->slot * c->saved_stride;
@@ -85,14 +88,50 @@ struct tensor here(const struct ctx *c, struct tensor t)
     return t;
 }
 
-void tp_enter_backward(const struct ctx *c, struct tensor dx)
+struct tensor tp_inside(const struct ctx *c, struct tensor room, struct tensor outside)
 {
-    comm_all_reduce(c->tp, c->q, dx);
+    return c->d->sp > 1 ? here(c, room) : outside;
 }
 
-void tp_leave_forward(const struct ctx *c, struct tensor y)
+/* Every rank's rows. */
+static struct tensor gather_rows(const struct ctx *c, struct tensor room, struct tensor mine)
 {
-    comm_all_reduce(c->tp, c->q, y);
+    const struct tensor all = tp_inside(c, room, mine);
+
+    if (c->d->sp > 1) {
+        comm_wait(c->tp, c->q, comm_start_all_gather(c->tp, c->q, all, mine));
+    }
+    return all;
+}
+
+/* This rank's rows of the sum of every rank's. */
+static void sum_rows(const struct ctx *c, struct tensor mine, struct tensor all)
+{
+    if (c->d->sp > 1) {
+        comm_wait(c->tp, c->q, comm_start_reduce_scatter(c->tp, c->q, mine, all));
+    } else {
+        comm_all_reduce(c->tp, c->q, all);
+    }
+}
+
+struct tensor tp_enter_forward(const struct ctx *c, struct tensor room, struct tensor x)
+{
+    return gather_rows(c, room, x);
+}
+
+void tp_enter_backward(const struct ctx *c, struct tensor dx, struct tensor all)
+{
+    sum_rows(c, dx, all);
+}
+
+void tp_leave_forward(const struct ctx *c, struct tensor y, struct tensor all)
+{
+    sum_rows(c, y, all);
+}
+
+struct tensor tp_leave_backward(const struct ctx *c, struct tensor room, struct tensor dy)
+{
+    return gather_rows(c, room, dy);
 }
 
 bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site)
@@ -105,5 +144,8 @@ bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_sit
     drop->S = c->d->S;
     drop->layer = layer;
     drop->site = (int)site;
+    if (c->d->sp > 1 && site != DROP_SCORES) { /* outside of divided layers */
+        drop->row0 = c->d->tp_rank * (c->rows / c->d->sp);
+    }
     return true;
 }

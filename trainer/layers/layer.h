@@ -10,7 +10,8 @@
  * plan_keep; what it can rebuild cheaply it takes from LIFE_SCRATCH. Layers know their local sizes;
  * they know nothing about pipelines, data parallelism, recomputation, element types or backends.
  *
- * A tensor of activations holds up to dims.R rows; the rows of the present call are those of here().
+ * A tensor of activations holds up to dims.R rows, or dims.R_sp, those of this rank, outside of divided layers (sequence
+ * parallel); the rows of the present call are those of here().
  */
 #ifndef TRAINER_LAYERS_LAYER_H
 #define TRAINER_LAYERS_LAYER_H
@@ -39,6 +40,7 @@ struct lora_room {
     struct tensor part;    /* a few columns of y or dy         */
     struct tensor dropped; /* what dropout leaves of x         */
     struct tensor du;      /* gradient of what lies between A and B */
+    struct tensor all[2];  /* [R,D] what enters, what leaves; sequence parallel */
 };
 
 /* What plan functions work on. */
@@ -75,6 +77,7 @@ struct ctx {
     const struct dims *d;
     struct batch batch;
     int64_t rows;        /* of this call; d->R in training                    */
+    int64_t most;        /* rows that tensors have room for: the model's dims.R */
     bool training;       /* dropout is on                                     */
     struct dropout drop; /* seed, step, sample0: the layer fills in the rest  */
     int slot;            /* which microbatch in flight: where kept tensors are */
@@ -82,15 +85,20 @@ struct ctx {
     size_t saved_stride;
 };
 
-/* The rows of this call, in the slot of this call if t is a kept tensor. */
+/* The rows of this call, as many for each as t has room for, in the slot of this call if t is a kept tensor. */
 struct tensor here(const struct ctx *c, struct tensor t);
 
-/* The conjugate pair of Megatron-LM (arXiv:1909.08053, fig. 3: f and g).
- *                   forward        backward
- *   tp_enter        identity       all-reduce
- *   tp_leave        all-reduce     identity                                              */
-void tp_enter_backward(const struct ctx *c, struct tensor dx);
-void tp_leave_forward(const struct ctx *c, struct tensor y);
+/* The conjugate pairs of Megatron-LM (arXiv:1909.08053, fig. 3: f and g), and those of sequence parallel
+ * (arXiv:2205.05198, fig. 5), between which this rank has some of the rows:
+ *                   forward                       backward
+ *   tp_enter        identity    | all-gather      all-reduce  | reduce-scatter
+ *   tp_leave        all-reduce  | reduce-scatter  identity    | all-gather
+ * x, y [R_sp,D] lie outside. `all` [R,D] lies between: x or y itself, unless sequence parallel, then it is in `room`. */
+struct tensor tp_inside(const struct ctx *c, struct tensor room, struct tensor outside);
+struct tensor tp_enter_forward(const struct ctx *c, struct tensor room, struct tensor x);
+void tp_enter_backward(const struct ctx *c, struct tensor dx, struct tensor all);
+void tp_leave_forward(const struct ctx *c, struct tensor y, struct tensor all);
+struct tensor tp_leave_backward(const struct ctx *c, struct tensor room, struct tensor dy);
 
 /* Places of dropout in a model. */
 enum drop_site {
@@ -140,7 +148,9 @@ struct linear {
     struct trained_part pieces[LINEAR_PARTS];
     struct lora lora[LINEAR_PARTS];
     int piece_count, lora_count;
-    bool gives_part; /* its inputs are divided: y is a part of a sum until tp_leave */
+    bool takes_all;       /* its outputs are divided: x comes through tp_enter           */
+    bool gives_part;      /* its inputs are divided: y is a part of a sum until tp_leave */
+    struct tensor all[2]; /* scratch: of x or dy, of y or dx, inside                     */
 };
 /* biases: NULL, or n ids like `weights`. */
 void linear_plan(struct linear *l, struct planner *p, const enum param_id *weights,
@@ -150,18 +160,19 @@ void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y
 void linear_backward(const struct linear *l, const struct ctx *c, struct tensor dx,
                      struct tensor dy, struct tensor x);
 
-/* Token embedding, plus learned positions in GPT-2. y [R,D]. */
+/* Token embedding, plus learned positions in GPT-2. y [R_sp,D]. */
 struct embedding {
     struct tensor w, dw, p, dp; /* [V,D]; positions [P,D] and gradients may be absent */
+    struct tensor all;          /* scratch: y or dy inside                            */
 };
 void embedding_plan(struct embedding *e, struct planner *p);
 void embedding_forward(const struct embedding *e, const struct ctx *c, struct tensor y);
 void embedding_backward(const struct embedding *e, const struct ctx *c, struct tensor dy);
 
-/* LayerNorm or RMSNorm. x, y [R,D]. */
+/* LayerNorm or RMSNorm. x, y [R_sp,D]. */
 struct norm {
     struct tensor w, dw, b, db; /* b: LayerNorm only           */
-    struct tensor mean, rstd;   /* kept [R,1]; mean: LayerNorm */
+    struct tensor mean, rstd;   /* kept [R_sp,1]; mean: LayerNorm */
 };
 void norm_plan(struct norm *n, struct planner *p, enum param_id w, enum param_id b, int layer);
 bool norm_is_trained(const struct norm *n);
@@ -178,7 +189,7 @@ void rope_fill(const struct rope *r, const struct arch *a);
 void rope_forward(const struct rope *r, const struct ctx *c, struct tensor qkv);
 void rope_backward(const struct rope *r, const struct ctx *c, struct tensor dqkv);
 
-/* Causal self-attention with its projections. x, y [R,D]. */
+/* Causal self-attention with its projections. x, y [R_sp,D]. */
 struct attention {
     struct linear qkv, out;
     struct tensor fused, mixed, lse; /* kept: [R,(H+2G)K], [R,H K], [R,H]      */
@@ -192,7 +203,7 @@ void attention_forward(const struct attention *a, const struct rope *r, const st
 void attention_backward(const struct attention *a, const struct rope *r, const struct ctx *c,
                         struct tensor dx, struct tensor dy, struct tensor x);
 
-/* GPT-2: down(act(up(x))); the others: down(silu(gate(x)) * up(x)). x, y [R,D]. */
+/* GPT-2: down(act(up(x))); the others: down(silu(gate(x)) * up(x)). x, y [R_sp,D]. */
 struct mlp {
     struct linear up, down;  /* up holds gate above up when gated      */
     struct tensor h;         /* kept: [R,F] or [R,2F]                  */
@@ -203,7 +214,7 @@ void mlp_forward(const struct mlp *m, const struct ctx *c, struct tensor y, stru
 void mlp_backward(const struct mlp *m, const struct ctx *c, struct tensor dx, struct tensor dy,
                   struct tensor x);
 
-/* x2 = x + attention(norm1(x));  y = x2 + mlp(norm2(x2)).   x, y [R,D]. */
+/* x2 = x + attention(norm1(x));  y = x2 + mlp(norm2(x2)).   x, y [R_sp,D]. */
 struct block {
     struct norm norm1, norm2;
     struct attention attention;
@@ -221,11 +232,12 @@ void block_forward(const struct block *b, const struct rope *r, const struct ctx
 void block_backward(const struct block *b, const struct rope *r, const struct ctx *c,
                     struct tensor dx, struct tensor dy);
 
-/* Final norm, logits of `chunk` rows at a time, cross entropy. x [R,D]. */
+/* Final norm, logits of `chunk` rows at a time, cross entropy. x [R_sp,D]. */
 struct head {
     struct norm norm;
-    struct tensor w, dw;           /* [V,D]; the embedding when tied           */
-    struct tensor h, dh;           /* scratch [R,D]                            */
+    struct tensor w, dw;       /* [V,D]; the embedding when tied           */
+    struct tensor h, dh;       /* scratch [R,D]                            */
+    struct tensor h_sp, dh_sp; /* likewise of this rank's rows; h, dh without sequence parallel */
     struct tensor logits, dlogits; /* scratch [chunk,V], real; as act        */
     struct tensor stats, loss;     /* scratch [chunk,3], [chunk,1]             */
     struct tensor loss_sum, hits;  /* f64 [1]: added to by each call; labels predicted right */

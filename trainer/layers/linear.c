@@ -53,7 +53,10 @@ void linear_plan(struct linear *l, struct planner *p, const enum param_id *weigh
 
     CHECK(n <= LINEAR_PARTS, "%d parameters in one matrix", n);
     *l = (struct linear){.b = tensor_none(), .db = tensor_none()};
+    l->takes_all = share_of(weights[0], p->d).rows < param_get(weights[0], &p->d->arch).rows;
     l->gives_part = share_of(weights[0], p->d).cols < param_get(weights[0], &p->d->arch).cols;
+    l->all[0] = p->room.all[0];
+    l->all[1] = p->room.all[1];
     plan_weights(p, &l->w, &l->dw, weights, n, layer);
     if (has_bias) {
         plan_weights(p, &l->b, &l->db, biases, n, layer);
@@ -73,12 +76,15 @@ void product_forward(const struct ctx *c, struct tensor y, struct tensor x, stru
 
 void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y, struct tensor x)
 {
-    product_forward(c, y, x, l->w);
+    const struct tensor in = l->takes_all ? tp_enter_forward(c, l->all[0], x) : x;
+    const struct tensor out = l->gives_part ? tp_inside(c, l->all[1], y) : y;
+
+    product_forward(c, out, in, l->w);
     for (int i = 0; i < l->lora_count; i++) {
-        lora_forward(&l->lora[i], c, y, x);
+        lora_forward(&l->lora[i], c, out, in);
     }
     if (l->gives_part) {
-        tp_leave_forward(c, y);
+        tp_leave_forward(c, y, out);
     }
     if (tensor_count(l->b) > 0) {
         c->k->bias_forward(c->q, y, l->b);
@@ -99,11 +105,32 @@ static void piece_backward(const struct trained_part *p, const struct ctx *c, st
     }
 }
 
+/* Does backward read x? Each rank kept its own rows of it alone: they are gathered again for that. */
+static bool reads_input(const struct linear *l)
+{
+    bool reads = tensor_count(l->dw) > 0 || l->lora_count > 0;
+
+    for (int i = 0; i < l->piece_count; i++) {
+        reads = reads || tensor_count(l->pieces[i].dw) > 0;
+    }
+    return reads;
+}
+
 void linear_backward(const struct linear *l, const struct ctx *c, struct tensor dx,
                      struct tensor dy, struct tensor x)
 {
+    const bool gives_dx = tensor_count(dx) > 0;
+    const struct tensor to = dx;
+
     if (tensor_count(l->db) > 0) {
         c->k->bias_backward(c->q, l->db, dy);
+    }
+    if (l->gives_part) {
+        dy = tp_leave_backward(c, l->all[0], dy);
+    }
+    if (l->takes_all) {
+        x = reads_input(l) ? tp_enter_forward(c, l->all[0], x) : x;
+        dx = gives_dx ? tp_inside(c, l->all[1], dx) : dx;
     }
     if (tensor_count(l->dw) > 0) {
         c->k->gemm(c->q, l->dw, dy, TRANSPOSED, x, AS_IS, 1.0F);
@@ -111,10 +138,13 @@ void linear_backward(const struct linear *l, const struct ctx *c, struct tensor 
     for (int i = 0; i < l->piece_count; i++) {
         piece_backward(&l->pieces[i], c, dy, x);
     }
-    if (tensor_count(dx) > 0) {
+    if (gives_dx) {
         c->k->gemm(c->q, dx, dy, AS_IS, l->w, AS_IS, 0.0F);
     }
     for (int i = 0; i < l->lora_count; i++) {
         lora_backward(&l->lora[i], c, dx, dy, x);
+    }
+    if (gives_dx && l->takes_all) {
+        tp_enter_backward(c, to, dx);
     }
 }

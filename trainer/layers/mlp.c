@@ -51,5 +51,4 @@ void mlp_backward(const struct mlp *m, const struct ctx *c, struct tensor dx, st
                                   c->d->arch.act);
     }
     linear_backward(&m->up, c, dx, here(c, m->dh), x);
-    tp_enter_backward(c, dx);
 }

@@ -9,9 +9,9 @@ void norm_plan(struct norm *n, struct planner *p, enum param_id w, enum param_id
     plan_weights(p, &n->w, &n->dw, &w, 1, layer);
     if (centred) {
         plan_weights(p, &n->b, &n->db, &b, 1, layer);
-        n->mean = plan_keep(p, DTYPE_REAL, p->d->R, 1);
+        n->mean = plan_keep(p, DTYPE_REAL, p->d->R_sp, 1);
     }
-    n->rstd = plan_keep(p, DTYPE_REAL, p->d->R, 1);
+    n->rstd = plan_keep(p, DTYPE_REAL, p->d->R_sp, 1);
 }
 
 bool norm_is_trained(const struct norm *n)
