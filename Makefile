@@ -160,6 +160,7 @@ $B/tests/fake_nvml.so: tests/fake_nvml.c Makefile
 	@echo "LINK  $@"
 	$(Q)$(CC) $(CPPFLAGS) -MF $O/fake_nvml.d $(CFLAGS) -fPIC -shared $< -ljansson -o $@
 $B/tests/test_nvml: | $B/tests/fake_nvml.so
+$B/tests/test_supervise: | $B/tests/fake_trainer
 $B/tests/fake_trainer: $O/tests/fake_trainer.c.o $O/trainer.a $O/kernels.a
 	$(call link,$(LDLIBS))
 

@@ -5,23 +5,28 @@
 #ifndef TESTS_LAYOUTS_H
 #define TESTS_LAYOUTS_H
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/check.h"
 #include "tests/tap.h"
 #include "trainer/base/json.h"
+#include "trainer/ckpt/state.h"
 #include "trainer/comm/shm.h"
 #include "trainer/mesh.h"
 #include "trainer/optim.h"
 #include "trainer/shares.h"
 #include "trainer/step.h"
 
-enum { LAYOUT_STEPS = 10, LAYOUT_BATCH = 4, LAYOUT_SEQUENCE = 24, LAYOUT_RANKS = 8 };
-enum { KIND_TP, KIND_KV, KIND_DP, KINDS };
+enum { LAYOUT_STEPS = 10, LAYOUT_BATCH = 4, LAYOUT_SEQUENCE = 24, LAYOUT_RANKS = 12 };
+enum { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KINDS };
 
 /* What is run, but for its layout. */
 struct job_case {
@@ -34,13 +39,17 @@ struct job_case {
     bool sequence;    /* parallel      */
     /* 0: 1 sample; LAYOUT_SEQUENCE places, all of which have labels */
     int64_t micro_batch, places, trained;
-    int64_t bucket; /* 0: the usual  */
+    int64_t bucket;   /* 0: the usual  */
+    int first, steps; /* steps that are done before; of this run, 0: to LAYOUT_STEPS, -1: none */
+    const char *from, *to; /* folders that it begins with and is saved to; NULL: none           */
+    int full;              /* a rank whose disk is full at the first try to save, from 1; 0: none */
 };
 
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once. */
 struct found {
     double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
     int64_t collectives[LAYOUT_RANKS], scatters[LAYOUT_RANKS], gathers[LAYOUT_RANKS];
+    uint64_t written[LAYOUT_RANKS], bytes; /* values of the checkpoint: by each rank, in all */
     real weights[];
 };
 
@@ -75,7 +84,7 @@ static inline int64_t case_places(const struct job_case *c)
 static inline struct dims case_dims(const struct job_case *c, const struct arch *a,
                                     const struct mesh *m)
 {
-    const struct spec s = {.global_batch_size = LAYOUT_BATCH,
+    const struct spec s = {.global_batch_size = c->steps < 0 ? m->size.dp : LAYOUT_BATCH,
                            .precision = (int)c->precision,
                            .recompute = (int)c->recompute,
                            .dropout = c->dropout};
@@ -110,15 +119,16 @@ static inline int64_t fill_rows(const struct data_rows *rows, const struct job_c
     return trained;
 }
 
-static inline void run_steps(struct engine *e, const struct job_case *c, struct found *f,
+static inline void run_steps(const struct job_case *c, struct engine *e, struct found *f,
                              bool tells)
 {
+    const int last = c->steps == 0 ? LAYOUT_STEPS : c->first + c->steps;
     const int64_t n = LAYOUT_BATCH * case_places(c);
     int32_t *memory = calloc((size_t)(4 * n), sizeof *memory);
 
     CHECK(memory != NULL, "no memory");
     const struct data_rows rows = {memory, memory + n, memory + 2 * n, memory + 3 * n};
-    for (int step = 1; step <= LAYOUT_STEPS; step++) {
+    for (int step = c->first + 1; step <= last; step++) {
         struct step_result r;
         struct step_input in = {
             .rows = &rows,
@@ -174,11 +184,16 @@ static inline void lose(void *context, const char *why)
  * one. */
 static inline void join_groups(struct engine *e, struct shm_rank *r, const struct mesh *m)
 {
-    int members[LAYOUT_RANKS] = {0}, mine = 0;
+    int members[LAYOUT_RANKS] = {0}, all[LAYOUT_RANKS], mine = 0;
     const int count = mesh_group(m, GROUP_TP, members, &mine);
     const int copies = m->size.tp > e->model->d.G ? m->size.tp / (int)e->model->d.G : 1;
     struct err err = {0};
 
+    for (int i = 0; i < m->world; i++) {
+        all[i] = i;
+    }
+    CHECK(shm_group(&e->world, r, KIND_WORLD, "all", all, m->world, false, &err) == 0, "%s",
+          err.text);
     CHECK(shm_group(&e->tp, r, KIND_TP, "tensor parallel", members, count, false, &err) == 0, "%s",
           err.text);
     CHECK(shm_group(&e->kv, r, KIND_KV, "key and value", members + mine / copies * copies, copies,
@@ -187,6 +202,61 @@ static inline void join_groups(struct engine *e, struct shm_rank *r, const struc
     const int replicas = mesh_group(m, GROUP_DP, members, &mine);
     CHECK(shm_group(&e->dp, r, KIND_DP, "data parallel", members, replicas, false, &err) == 0, "%s",
           err.text);
+}
+
+static inline void load_folder(struct engine *e, const char *dir)
+{
+    struct safetensors_folder *folder = NULL;
+    struct err err = {0};
+
+    if (e->model->d.arch.lora.r > 0) {
+        CHECK(state_load_adapter(e->model, dir, &err) == 0, "%s", err.text);
+    } else {
+        CHECK(safetensors_folder_open(&folder, dir, &err) == 0, "%s", err.text);
+        CHECK(state_load_weights(e->model, folder, &err) == 0, "%s", err.text);
+    }
+    CHECK(state_load_optimizer(e->model, dir, &err) == 0, "%s", err.text);
+    model_round(e->model, e->k, &e->q);
+    safetensors_folder_close(folder);
+}
+
+/* One rank can't write; all learn it, and nothing stays behind. RLIMIT_FSIZE stands for a full disk. */
+static inline void expect_full(struct engine *e, const char *dir, const struct state_ranks *ranks,
+                               int full)
+{
+    struct rlimit before, small;
+    struct err err = {0};
+
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && getrlimit(RLIMIT_FSIZE, &before) == 0, "limit");
+    small = before;
+    small.rlim_cur = 4096;
+    CHECK(e->world.rank + 1 != full || setrlimit(RLIMIT_FSIZE, &small) == 0, "limit");
+    CHECK(state_save(e->model, dir, ranks, &err) == ERR_DISK_FULL, "%s", err.text);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "limit");
+    comm_barrier(&e->world, &e->q);
+    if (e->world.rank == 0) {
+        CHECK(rmdir(dir) == 0 && mkdir(dir, 0700) == 0, "%s is not empty", dir);
+    }
+    comm_barrier(&e->world, &e->q);
+}
+
+static inline void save_folder(struct engine *e, const char *dir, struct found *f, int full)
+{
+    const struct state_ranks ranks = {.world = &e->world,
+                                      .q = &e->q,
+                                      .copy = e->dp.rank,
+                                      .copies = e->dp.size,
+                                      .written = &f->written[e->world.rank]};
+    uint64_t bytes = 0;
+    struct err err = {0};
+
+    if (full > 0) {
+        expect_full(e, dir, &ranks, full);
+    }
+    f->written[e->world.rank] = 0;
+    CHECK(state_save(e->model, dir, &ranks, &err) == 0, "%s", err.text);
+    CHECK(state_bytes(e->model, &bytes, &err) == 0, "%s", err.text);
+    f->bytes = bytes; /* all ranks write the same */
 }
 
 static inline void be_rank(const struct job_case *c, struct shm *shm,
@@ -206,11 +276,18 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     model_init(e.model, e.k, &e.q, 11);
     model_init_adapters(e.model, e.k, &e.q, 11);
     optim_init_masters(e.model, 11);
-    run_steps(&e, c, f, rank == 0);
+    if (c->from != NULL) {
+        load_folder(&e, c->from);
+    }
+    run_steps(c, &e, f, rank == 0);
     put_weights(&e, f);
+    if (c->to != NULL) {
+        save_folder(&e, c->to, f, c->full);
+    }
     f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];
     f->scatters[rank] = e.tp.count[COMM_REDUCE_SCATTER];
     f->gathers[rank] = e.tp.count[COMM_ALL_GATHER];
+    comm_close(&e.world);
     comm_close(&e.tp);
     comm_close(&e.kv);
     comm_close(&e.dp);

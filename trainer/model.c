@@ -338,7 +338,7 @@ static void init_weight(const struct model *m, const struct weight *w, const str
         }
         return;
     }
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for num_threads(m->d.threads) schedule(static)
     for (int64_t i = 0; i < s.rows; i++) {
         init_row(m, w, &s, seed, i, (real *)to.data + i * s.cols);
     }
