@@ -242,11 +242,8 @@ static inline void expect_full(struct engine *e, const char *dir, const struct s
 
 static inline void save_folder(struct engine *e, const char *dir, struct found *f, int full)
 {
-    const struct state_ranks ranks = {.world = &e->world,
-                                      .q = &e->q,
-                                      .copy = e->dp.rank,
-                                      .copies = e->dp.size,
-                                      .written = &f->written[e->world.rank]};
+    const struct state_ranks ranks = {
+        .world = &e->world, .q = &e->q, .written = &f->written[e->world.rank]};
     uint64_t bytes = 0;
     struct err err = {0};
 

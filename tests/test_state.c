@@ -199,8 +199,7 @@ static void a_missing_tensor_is_named(void)
 static int save_alone(struct engine *e, const char *dir, uint64_t *bytes)
 {
     uint64_t written = 0;
-    const struct state_ranks alone = {
-        .world = &e->world, .q = &e->q, .copies = 1, .written = &written};
+    const struct state_ranks alone = {.world = &e->world, .q = &e->q, .written = &written};
     struct err err = {0};
 
     CHECK(state_bytes(e->model, bytes, &err) == 0, "%s", err.text);

@@ -22,6 +22,7 @@ static struct dims from_arch(const struct arch *a)
         .arch = *a, .D = a->D, .F = a->F, .L = a->L, .H = a->H, .G = a->G, .K = a->K, .V = a->V};
 
     dims_divide(&d, 1, 0);
+    d.dp = 1;
     d.slices = 1;
     d.bucket = FLAT_BUCKET;
     return d;
@@ -50,6 +51,8 @@ void dims_divide(struct dims *d, int tp, int rank)
 void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed)
 {
     CHECK(d->micros % dp == 0, "%lld microbatches on %d ranks", (long long)d->micros, dp);
+    d->dp = dp;
+    d->dp_rank = rank;
     d->micros /= dp;
     d->micro0 = d->micros * rank;
     d->slices = distributed ? dp : 1;

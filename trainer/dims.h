@@ -21,10 +21,11 @@ struct dims {
     int sp;        /* over how many ranks rows outside of divided layers are split */
     int64_t R_sp;  /* = R / sp: rows [sp rank R_sp, ..) are this rank's            */
     int64_t H_tp, G_tp, F_tp,
-        V_tp;       /* this rank's share; G_tp is 1 where there are fewer groups than ranks */
-    int64_t G0, V0; /* its first group, and its first row of the vocabulary */
-    int64_t chunk;  /* rows of the head that have logits at a time          */
-    int64_t micros; /* microbatches of this rank in one step                */
+        V_tp;        /* this rank's share; G_tp is 1 where there are fewer groups than ranks */
+    int64_t G0, V0;  /* its first group, and its first row of the vocabulary */
+    int64_t chunk;   /* rows of the head that have logits at a time          */
+    int64_t micros;  /* microbatches of this rank in one step                */
+    int dp, dp_rank; /* data-parallel ranks                                 */
     int slices,
         slice; /* of the optimizer state: over how many data-parallel ranks, and which is this one's */
     int64_t bucket; /* elements of gradients that are exchanged at a time (flat.h)  */

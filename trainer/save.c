@@ -205,8 +205,7 @@ static int begin(struct checkpoint_save **save, const struct engine *e,
 int save_checkpoint(struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err)
 {
-    const struct state_ranks ranks = {
-        .world = &e->world, .q = &e->q, .copy = e->dp.rank, .copies = e->dp.size};
+    const struct state_ranks ranks = {.world = &e->world, .q = &e->q};
     const bool is_first = e->world.rank == 0;
     struct checkpoint_save *save = NULL;
     char dir[IO_PATH_MAX];

@@ -64,6 +64,13 @@ int part_sharing(const struct model *m, int i)
     return (int)(p.outputs / p.rows);
 }
 
+bool part_is_mine(const struct model *m, const struct weight *w, int i, enum part part)
+{
+    const bool is_divided = part >= PART_MASTER && m->flat.slices > 1;
+
+    return share_of(w->id, &m->d).is_first && (is_divided || i % m->d.dp == m->d.dp_rank);
+}
+
 /* Elements [from, from + count) of this rank's matrix of a parameter, from `at` on in memory. */
 struct run {
     char *at;

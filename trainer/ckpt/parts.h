@@ -19,6 +19,10 @@ enum { PART_NAME = LORA_NAME + 16 };
  * optimizer keeps only of what is trained; masters only where weights are rounded. */
 bool part_exists(const struct model *m, const struct weight *w, enum part part);
 
+/* Whether this rank, of those that hold the same numbers, is the one that writes the part of its i-th weight: among
+ * tensor-parallel copies the first, of data-parallel ranks, whose parts are equal unless they are slices, each in turn. */
+bool part_is_mine(const struct model *m, const struct weight *w, int i, enum part part);
+
 /* Its matrix where it is not divided into slices (flat.h); absent when it has none. */
 struct tensor part_matrix(const struct weight *w, enum part part);
 

@@ -15,8 +15,8 @@ enum { TURN = 1 << 18 /* bytes transposed at a time */ };
 /* A file, or shards of it, being written. */
 struct save {
     const struct model *m, *whole;
-    const struct state_ranks *ranks;
     struct writer *w;
+    enum part from, to;
     int64_t *number[PART_V + 1]; /* in the writer, of each weight of the whole model; -1: none */
     const struct param *p;       /* what is written now: its parameter and its number          */
     int64_t at;
@@ -111,16 +111,6 @@ static int put_patch(void *context, const struct patch *x, struct err *err)
     return 0;
 }
 
-/* Of the ranks that hold the same numbers, the one that writes them: among tensor-parallel copies the first; of data-parallel
- * ranks, whose parts are equal unless they are slices, each in turn. */
-static bool is_mine(const struct save *s, const struct weight *w, int index, enum part part)
-{
-    const bool divided = part >= PART_MASTER && s->m->flat.slices > 1;
-
-    return share_of(w->id, &s->m->d).is_first &&
-           (divided || index % s->ranks->copies == s->ranks->copy);
-}
-
 /* The place of a local weight in the whole model; both lists have one order, so it is soon found from `from` on. */
 static int place_of(const struct model *whole, const struct weight *w, int from)
 {
@@ -134,16 +124,16 @@ static int place_of(const struct model *whole, const struct weight *w, int from)
     return 0;
 }
 
-static int put_parts(struct save *s, enum part from, enum part to, struct err *err)
+static int put_parts(struct save *s, struct err *err)
 {
-    for (enum part part = from; part <= to; part++) {
+    for (enum part part = s->from; part <= s->to; part++) {
         for (int i = 0, at = 0; i < s->m->weight_count; i++, at++) {
             const struct weight *w = &s->m->weights[i];
             const struct param p = param_get(w->id, &s->m->d.arch);
             at = place_of(s->whole, w, at);
             s->p = &p;
             s->at = s->number[part][at];
-            if (s->at >= 0 && is_mine(s, w, at, part)) {
+            if (s->at >= 0 && part_is_mine(s->m, w, i, part)) {
                 TRY(part_patches(s->m, w, part, put_patch, s, err));
             }
         }
@@ -151,89 +141,130 @@ static int put_parts(struct save *s, enum part from, enum part to, struct err *e
     return writer_share_end(s->w, err);
 }
 
-/* Everything of this rank, and that it is all there. */
-static int fill(struct save *s, enum part from, enum part to, struct err *err)
-{
-    const struct state_ranks *r = s->ranks;
-    int64_t next = 0;
-    int rc = 0;
+enum { FILES = 2 /* weights, optimizer */ };
 
-    for (enum part part = from; part <= to && rc == 0; part++) {
-        rc = declare(s, part, &next, err);
+struct state_save {
+    struct model m, *whole; /* what is written: shallow; the whole owned */
+    struct save file[FILES];
+    int64_t *numbers; /* owned */
+    char *turn;       /* owned */
+};
+
+static void free_save(struct state_save *s)
+{
+    if (s == NULL) {
+        return;
     }
-    if (rc == 0 && r->world->rank == 0) {
-        rc = writer_share(s->w, true, err);
+    for (int i = 0; i < FILES; i++) {
+        writer_free(s->file[i].w);
     }
-    TRY(agree(r->world, r->q, rc, err)); /* the files are there */
-    if (r->world->rank != 0) {
-        rc = writer_share(s->w, false, err);
-    }
-    if (rc == 0) {
-        rc = put_parts(s, from, to, err);
-    }
-    TRY(agree(r->world, r->q, rc, err)); /* and full */
-    return r->world->rank == 0 ? writer_share_finish(s->w, err) : 0;
+    free(s->numbers);
+    free(s->turn);
+    model_free(s->whole);
+    free(s);
 }
 
-static int numbers_new(struct save *s, struct err *err)
+static int plan_file(struct save *s, const char *dir, const char *stem, struct err *err)
 {
-    const size_t n = (size_t)s->whole->weight_count;
-    int64_t *all = calloc(n * (PART_V + 1), sizeof *all);
+    const bool in_one =
+        s->from != PART_WEIGHT || s->m->d.arch.lora.r > 0; /* as PEFT and Hone read it */
+    int64_t next = 0;
 
-    s->turn = malloc(TURN);
-    if (all == NULL || s->turn == NULL) {
-        free(all);
-        return FAIL(err, ERR_NO_MEMORY, "no memory to save %zu tensors", n);
-    }
-    for (int part = 0; part <= PART_V; part++) {
-        s->number[part] = all + (size_t)part * n;
+    TRY(writer_new(&s->w, dir, stem, in_one ? UINT64_MAX : WRITER_SHARD_BYTES, err));
+    for (enum part part = s->from; part <= s->to; part++) {
+        TRY(declare(s, part, &next, err));
     }
     return 0;
 }
 
-static int write_file(struct save *s, const char *dir, const char *stem, enum part from,
-                      enum part to, struct err *err)
+static int plan_files(struct state_save *s, const char *dir, struct err *err)
 {
-    const bool in_one =
-        from != PART_WEIGHT || s->m->d.arch.lora.r > 0; /* as PEFT and Hone read it */
-    int rc = writer_new(&s->w, dir, stem, in_one ? UINT64_MAX : WRITER_SHARD_BYTES, err);
+    const char *stems[FILES] = {s->m.d.arch.lora.r > 0 ? "adapter_model" : "model", "optimizer"};
 
-    rc = agree(s->ranks->world, s->ranks->q, rc, err);
+    TRY(model_whole(&s->whole, &s->m.d, err));
+    const size_t n = (size_t)s->whole->weight_count;
+    s->numbers = calloc(n * (PART_V + 1), sizeof *s->numbers);
+    s->turn = malloc(TURN);
+    if (s->numbers == NULL || s->turn == NULL) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory to save %zu tensors", n);
+    }
+    for (int i = 0; i < FILES; i++) {
+        struct save *f = &s->file[i];
+        *f = (struct save){.m = &s->m, .whole = s->whole, .turn = s->turn};
+        f->from = i == 0 ? PART_WEIGHT : PART_MASTER;
+        f->to = i == 0 ? PART_HEAD : PART_V;
+        for (int part = 0; part <= PART_V; part++) {
+            f->number[part] = s->numbers + (size_t)part * n;
+        }
+        TRY(plan_file(f, dir, stems[i], err));
+    }
+    return 0;
+}
+
+static int share_files(struct state_save *s, bool creates, struct err *err)
+{
+    for (int i = 0; i < FILES; i++) {
+        TRY(writer_share(s->file[i].w, creates, err));
+    }
+    return 0;
+}
+
+int state_save_open(struct state_save **out, const struct model *m, const char *dir,
+                    const struct state_ranks *ranks, struct err *err)
+{
+    struct state_save *s = calloc(1, sizeof *s);
+    int rc = s == NULL ? FAIL(err, ERR_NO_MEMORY, "no memory to save") : 0;
+
+    *out = NULL;
     if (rc == 0) {
-        rc = fill(s, from, to, err);
+        s->m = *m;
+        rc = plan_files(s, dir, err);
     }
-    if (rc == 0 && s->ranks->written != NULL) {
-        *s->ranks->written += writer_share_written(s->w);
+    if (rc == 0 && ranks->world->rank == 0) {
+        rc = share_files(s, true, err);
     }
-    rc = agree(s->ranks->world, s->ranks->q, rc, err);
-    writer_free(s->w);
-    s->w = NULL;
+    rc = agree(ranks->world, ranks->q, rc, err); /* the files are there */
+    if (rc == 0 && ranks->world->rank != 0) {
+        rc = share_files(s, false, err);
+    }
+    rc = agree(ranks->world, ranks->q, rc, err);
+    if (rc != 0) {
+        free_save(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+int state_save_write(struct state_save *s, struct err *err)
+{
+    for (int i = 0; i < FILES; i++) {
+        TRY(put_parts(&s->file[i], err));
+    }
+    return 0;
+}
+
+int state_save_close(struct state_save *s, int rc, const struct state_ranks *ranks, struct err *err)
+{
+    rc = agree(ranks->world, ranks->q, rc, err); /* they are full */
+    for (int i = 0; i < FILES && rc == 0 && ranks->world->rank == 0; i++) {
+        rc = writer_share_finish(s->file[i].w, err);
+    }
+    for (int i = 0; i < FILES && ranks->written != NULL; i++) {
+        *ranks->written += writer_share_written(s->file[i].w);
+    }
+    rc = agree(ranks->world, ranks->q, rc, err);
+    free_save(s);
     return rc;
 }
 
 int state_save(const struct model *m, const char *dir, const struct state_ranks *ranks,
                struct err *err)
 {
-    struct model *whole = NULL;
-    struct save s = {.m = m, .ranks = ranks};
-    int rc = model_whole(&whole, &m->d, err);
+    struct state_save *s = NULL;
 
-    s.whole = whole;
-    if (rc == 0) {
-        rc = numbers_new(&s, err);
-    }
-    rc = agree(ranks->world, ranks->q, rc, err);
-    if (rc == 0) {
-        rc = write_file(&s, dir, m->d.arch.lora.r > 0 ? "adapter_model" : "model", PART_WEIGHT,
-                        PART_HEAD, err);
-    }
-    if (rc == 0) {
-        rc = write_file(&s, dir, "optimizer", PART_MASTER, PART_V, err);
-    }
-    free(s.number[0]);
-    free(s.turn);
-    model_free(whole);
-    return rc;
+    TRY(state_save_open(&s, m, dir, ranks, err));
+    return state_save_close(s, state_save_write(s, err), ranks, err);
 }
 
 int state_bytes(const struct model *m, uint64_t *bytes, struct err *err)
