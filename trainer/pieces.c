@@ -1,0 +1,29 @@
+/* pieces.c - stretches of the vector of gradients, weight by weight. */
+#include "trainer/pieces.h"
+
+bool weight_is_trained(const struct weight *w)
+{
+    return tensor_count(w->dw) > 0;
+}
+
+struct stretch weight_stretch(const struct weight *w)
+{
+    return (struct stretch){w->flat, weight_is_trained(w) ? tensor_count(w->dw) : 0};
+}
+
+struct tensor piece_tensor(struct tensor t, int64_t from, int64_t count)
+{
+    char *at = (char *)t.data + (size_t)from * dtype_size(t.type);
+
+    return tensor_make(at, t.type, count, 1);
+}
+
+void pieces_each(const struct model *m, struct stretch of, each_piece *each, void *context)
+{
+    for (int i = 0; i < m->weight_count; i++) {
+        const struct stretch piece = stretch_common(of, weight_stretch(&m->weights[i]));
+        if (piece.count > 0) {
+            each(m, &m->weights[i], piece, context);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+/* pieces.h - the vector of gradients (flat.h) as pieces of trained weights: where a stretch of it, a bucket or a
+ * slice, begins and ends inside parameters. */
+#ifndef TRAINER_PIECES_H
+#define TRAINER_PIECES_H
+
+#include "trainer/model.h"
+
+bool weight_is_trained(const struct weight *w);
+
+/* The elements of the vector that are a weight's; count 0 where it is not trained. */
+struct stretch weight_stretch(const struct weight *w);
+
+/* Elements [from, from + count) of a tensor as a vector. */
+struct tensor piece_tensor(struct tensor t, int64_t from, int64_t count);
+
+/* Call `each` for every piece of a trained weight that lies in the stretch, in the order of planning. */
+typedef void each_piece(const struct model *m, const struct weight *w, struct stretch piece,
+                        void *context);
+void pieces_each(const struct model *m, struct stretch of, each_piece *each, void *context);
+
+#endif
