@@ -399,11 +399,6 @@ uint64_t place_now(const struct view *v, const struct need *n, uint64_t from)
     return place(v->machine, v->room, n, from & v->good & ~v->busy);
 }
 
-uint64_t place_later(const struct view *v, const struct need *n, uint64_t from)
-{
-    return place(v->machine, v->capacity, n, from & v->good & ~v->busy);
-}
-
 bool place_ever(const struct machine *m, const uint64_t capacity[MACHINE_DEVICES],
                 const struct need *n)
 {

@@ -19,17 +19,17 @@ struct need {
 /* What placement sees of the machine. */
 struct view {
     const struct machine *machine;
-    uint64_t good;                  /* mask: devices that may be given out at all: usable, not
+    uint64_t good; /* mask: devices that may be given out at all: usable, not
                                          * quarantined, not lost                                     */
-    uint64_t busy;                  /* mask, part of good: foreign processes hold too much now   */
-    uint64_t room[MACHINE_DEVICES]; /* bytes for a job now: free memory less margins             */
+    uint64_t busy; /* mask, part of good: foreign processes hold too much now   */
+    uint64_t room
+        [MACHINE_DEVICES]; /* bytes for a job now: free memory less margins; capacity where a job runs */
     uint64_t
         capacity[MACHINE_DEVICES]; /* bytes for a job once foreign processes are gone           */
 };
 
-/* The best set of n->devices devices out of `from`; 0 when none fits. `room` or `capacity` is the measure. */
+/* The best set of n->devices devices out of `from` that have room; 0 when none fits. */
 uint64_t place_now(const struct view *v, const struct need *n, uint64_t from);
-uint64_t place_later(const struct view *v, const struct need *n, uint64_t from);
 
 /* Could it ever fit this machine, all devices in order and free? */
 bool place_ever(const struct machine *m, const uint64_t capacity[MACHINE_DEVICES],

@@ -9,14 +9,15 @@
  * Pass, in that order, over eligible jobs (not blocked by dependencies, begin time, a retry's pause, a limit of
  * the owner, the cap of an array): start what place_now() finds devices for. A device is not free for a job when
  * a window that is not its user's begins before the job's own limit and grace are over. The first eligible job
- * that does not fit, though it would on good devices, is the head.
+ * that does not fit, though it would on good devices, is the head. A device where processes outside hold memory that
+ * the job needs is not one of these: who can do only with it waits for them, and keeps nobody back.
  *
- * Head reservation. R is the earliest moment at which place_later() finds a set for the head among the devices
+ * Head reservation. R is the earliest moment at which place_now() finds a set for the head among the devices
  * that are free then: those of runs count as free at free_at (end of the time limit and the grace; of the grace when it
  * is stopping), those of windows at their end. S is that set. Later jobs start now only outside S, or when
  * their own limit and grace are over at R; and those of the head's owner or array only if the limits then still leave
  * room for the head. What is promised: as long as the jobs that stand before the
- * head stay the same, no device that it needs is lost or becomes busy, no limit is lowered and no window is added,
+ * head stay the same, no device that it needs is lost or becomes busy (others may be found to hold memory there when a run has left it), no limit is lowered and no window is added,
  * it starts at R or before.
  *
  * Preemption. For the head, when it would start later than a grace from now, and after it for others in order, runs of strictly worse classes that are

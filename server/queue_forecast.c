@@ -114,7 +114,7 @@ static int64_t find_moment(const struct future *f, const struct queue_job *j, in
                 next = f->free_at[i];
             }
         }
-        *devices = place_later(&in->view, &j->need, from & ~queue_kept(in, j, at));
+        *devices = place_now(&in->view, &j->need, from & ~queue_kept(in, j, at));
         if (*devices != 0) {
             return at;
         }

@@ -110,29 +110,30 @@ static bool is_blocked(const struct pass *p, const struct queue_job *j, struct q
     return w->why != WAIT_NOT;
 }
 
-/* Devices that are large enough, busy ones too. */
+/* Devices of one kind that are large enough, and those of them where others leave enough memory. */
 static bool has_devices(const struct pass *p, const struct queue_job *j, struct queue_wait *w)
 {
     const struct view *v = &p->in->view;
-    int all = 0, calm = 0, busy = -1;
+    int all[2] = {0}, calm[2] = {0}, busy[2] = {-1, -1};
 
     for (uint64_t left = v->good; left != 0; left &= left - 1) {
-        const int i = __builtin_ctzll(left);
-        const bool is_busy = (v->busy >> i & 1U) != 0;
+        const int i = __builtin_ctzll(left), kind = v->machine->devices[i].kind == DEVICE_GPU;
+        const bool is_busy = (v->busy >> i & 1U) != 0 || v->room[i] < j->need.bytes;
         if (v->capacity[i] >= j->need.bytes) {
-            all++;
-            calm += !is_busy;
-            busy = is_busy && busy < 0 ? i : busy;
+            all[kind]++;
+            calm[kind] += !is_busy;
+            busy[kind] = is_busy && busy[kind] < 0 ? i : busy[kind];
         }
     }
-    if (all < j->need.devices) {
+    const int most = all[1] > all[0] ? 1 : 0;
+    if (all[most] < j->need.devices) {
         w->why = WAIT_NEVER;
-        w->number = all;
+        w->number = all[most];
         return false;
     }
-    if (calm < j->need.devices) {
+    if (calm[0] < j->need.devices && calm[1] < j->need.devices) {
         w->why = WAIT_BUSY;
-        w->device = busy;
+        w->device = busy[most];
         return false;
     }
     return true;
@@ -198,7 +199,7 @@ static bool reserve(const struct pass *p, int job, struct head *h, int *rc, stru
     for (int i = 0; i < n && h->job < 0; i++) {
         const uint64_t from =
             queue_free_at(p, moments[i]) & ~p->claimed & ~queue_kept(p->in, j, moments[i]);
-        const uint64_t set = place_later(&p->in->view, &j->need, from);
+        const uint64_t set = place_now(&p->in->view, &j->need, from);
         if (set != 0) {
             *h = (struct head){job, moments[i], set};
         }
@@ -254,7 +255,7 @@ static uint64_t soon_free(const struct pass *p, const struct queue_job *j)
 static uint64_t make_room(struct pass *p, int job)
 {
     const struct queue_job *j = &p->in->jobs[job];
-    const uint64_t soon = soon_free(p, j), enough = place_later(&p->in->view, &j->need, soon);
+    const uint64_t soon = soon_free(p, j), enough = place_now(&p->in->view, &j->need, soon);
 
     if (enough != 0) {
         return (enough & leaving(p)) != 0 ? enough : 0;
@@ -339,7 +340,7 @@ static uint64_t free_for_head(struct pass *p, int job, const struct head *h)
     const struct queue_job *j = &p->in->jobs[job];
     const bool is_soon = h->job >= 0 && h->at <= queue_add(p->in->now, p->in->grace_s);
 
-    if (!p->in->preempts || is_soon || place_later(&p->in->view, &j->need, soon_free(p, j)) != 0) {
+    if (!p->in->preempts || is_soon || place_now(&p->in->view, &j->need, soon_free(p, j)) != 0) {
         return 0;
     }
     p->preempt_tries++;

@@ -102,7 +102,7 @@ static uint64_t suffices(const struct victims *v, const int *chosen, int n, uint
 {
     const uint64_t from = v->soon | (held_by(v, chosen, n) & ~kept);
 
-    return place_later(&v->p->in->view, v->need, from & v->p->in->view.good);
+    return place_now(&v->p->in->view, v->need, from & v->p->in->view.good);
 }
 
 static bool are_few(int n, int size)

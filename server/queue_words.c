@@ -102,6 +102,12 @@ void queue_words(char *out, size_t size, const struct queue_wait *w, const struc
         (void)snprintf(out, size, "%lld job%s of its array run at a time, as it asks", number, s);
         return;
     case WAIT_NEVER:
+        if (number == 0) {
+            (void)snprintf(out, size,
+                           "needs %s, and none is in order: all are lost, quarantined or too small",
+                           what(d, need));
+            return;
+        }
         (void)snprintf(out, size,
                        "needs %s, and only %lld %s in order: others are lost, quarantined or too "
                        "small",

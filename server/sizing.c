@@ -201,13 +201,29 @@ static bool fits_ever(const struct room *room, const struct plan *p, const struc
     return room->machine == NULL || place_ever(room->machine, room->capacity, &need);
 }
 
-static uint64_t largest(const struct room *room)
+/* Usable devices of that kind with at least so much for a job. */
+static int count_usable(const struct room *room, enum device_kind kind, uint64_t bytes)
+{
+    int n = 0;
+
+    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
+        const struct device *d = &room->machine->devices[i];
+        n += d->is_usable && d->kind == kind && room->capacity[i] >= bytes;
+    }
+    return n;
+}
+
+/* The most that `devices` devices of one kind all have. */
+static uint64_t largest(const struct room *room, int devices)
 {
     uint64_t most = 0;
 
     for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
-        const bool counts = room->machine->devices[i].is_usable;
-        most = counts && room->capacity[i] > most ? room->capacity[i] : most;
+        const struct device *d = &room->machine->devices[i];
+        const uint64_t bytes = room->capacity[i];
+        if (d->is_usable && bytes > most && count_usable(room, d->kind, bytes) >= devices) {
+            most = bytes;
+        }
     }
     return most;
 }
@@ -274,34 +290,37 @@ static void advice_text(char *out, size_t size, const json_t *advice)
 
 static int refuse_count(const struct spec *spec, const struct room *room, struct err *err)
 {
-    int usable = 0;
+    const int gpus = count_usable(room, DEVICE_GPU, 0), slots = count_usable(room, DEVICE_CPU, 0);
+    const int usable = gpus > slots ? gpus : slots; /* a job is on devices of one kind */
 
-    for (int i = 0; i < room->machine->device_count; i++) {
-        usable += room->machine->devices[i].is_usable;
-    }
     if (spec->devices <= usable) {
         return 0;
     }
     return FAIL_PARAM(err, ERR_DOES_NOT_FIT, "devices",
-                      "the job asks for %d devices and this machine has %d that it can train on",
-                      (int)spec->devices, usable);
+                      "the job asks for %d device%s and this machine has %d%s that it can train on",
+                      (int)spec->devices, spec->devices == 1 ? "" : "s", usable,
+                      gpus > 0 && slots > 0 ? " of one kind" : "");
 }
 
 static int refuse(const struct arch *a, const struct spec *spec, const json_t *references,
                   const struct plan *p, const struct room *room, struct err *err)
 {
-    char text[160];
+    char text[160], each[48] = "", count[16] = "";
 
     TRY(refuse_count(spec, room, err));
+    if (spec->devices > 1) {
+        (void)snprintf(each, sizeof each, " on each of its %d devices", (int)spec->devices);
+        (void)snprintf(count, sizeof count, "%d ", (int)spec->devices);
+    }
     json_t *advice = advise(a, spec, references, room);
     advice_text(text, sizeof text, advice);
     json_decref(advice);
     return FAIL(err, ERR_DOES_NOT_FIT,
-                "the job needs %.2f GiB%s and the machine has devices of %.2f GiB at most; the "
+                "the job needs %.2f GiB%s and the machine has %sdevices of %.2f GiB at most; the "
                 "largest part are %s with %.2f GiB%s",
-                (double)bytes_on_each(p, spec) / 0x1p30,
-                spec->devices > 1 ? " on each of its devices" : "", (double)largest(room) / 0x1p30,
-                plan_largest(p), (double)plan_largest_bytes(p) / 0x1p30, text);
+                (double)bytes_on_each(p, spec) / 0x1p30, each, count,
+                (double)largest(room, (int)spec->devices) / 0x1p30, plan_largest(p),
+                (double)plan_largest_bytes(p) / 0x1p30, text);
 }
 
 /* The plan of a request, and the architecture that it is of. */
@@ -345,12 +364,9 @@ static json_t *devices_json(const struct room *room)
 
 static bool fits_now(const struct room *room, const struct plan *p, const struct spec *spec)
 {
-    int fit = 0;
+    const struct need need = {.devices = (int)spec->devices, .bytes = bytes_on_each(p, spec)};
 
-    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
-        fit += room->machine->devices[i].is_usable && room->now[i] >= bytes_on_each(p, spec);
-    }
-    return room->machine == NULL || fit >= (int)spec->devices;
+    return room->machine == NULL || place_ever(room->machine, room->now, &need);
 }
 
 int sizing_plan(const struct app *app, const struct spec *spec, const json_t *references,
@@ -363,8 +379,9 @@ int sizing_plan(const struct app *app, const struct spec *spec, const json_t *re
     TRY(find_room(app, &room, err));
     TRY(measure(&p, &a, spec, references, &room, err));
     const bool fits = fits_ever(&room, &p, spec);
-    const uint64_t available =
-        room.machine == NULL ? sizing_machine() : largest(&room) * (uint64_t)spec->devices;
+    const uint64_t available = room.machine == NULL
+                                   ? sizing_machine()
+                                   : largest(&room, (int)spec->devices) * (uint64_t)spec->devices;
     json_t *extra =
         json_pack("{s:b, s:b, s:I, s:I, s:I, s:o, s:o}", "fits", (int)fits, "fits_now",
                   (int)(fits && fits_now(&room, &p, spec)), "available_bytes",

@@ -29,6 +29,7 @@ struct lab {
     int64_t now;
     struct machine machine;
     struct view view;
+    uint64_t foreign[MACHINE_DEVICES]; /* bytes that others hold */
     struct life lives[JOBS];
     int count;
     struct queue_user users[USERS];
@@ -128,8 +129,20 @@ static void submit(struct lab *l)
     l->disturbed = true;
 }
 
+/* Others' memory shows where nothing of ours runs. */
+static void show_room(struct lab *l, uint64_t held)
+{
+    for (int i = 0; i < l->machine.device_count; i++) {
+        const uint64_t all = l->view.capacity[i], others = (held >> i & 1) != 0 ? 0 : l->foreign[i];
+        l->view.room[i] = all > others ? all - others : 0;
+    }
+}
+
 static void end_run(struct lab *l, struct life *x, bool requeue)
 {
+    for (int i = 0; i < l->machine.device_count; i++) {
+        l->disturbed = l->disturbed || ((x->job.held >> i & 1) != 0 && l->foreign[i] != 0);
+    }
     x->job.held = 0;
     x->job.is_stopping = false;
     x->phase = requeue ? WAITING : ENDED;
@@ -179,12 +192,15 @@ static void disturb(struct lab *l)
     } else if (what < 73) {
         l->view.busy ^= UINT64_C(1) << device;
         l->disturbed = true;
-    } else if (what < 76 && l->window_count < WINDOWS) {
+    } else if (what < 76) {
+        l->foreign[device] = chance(l, 50) ? 0 : 60 * (1 + pick(l, 3));
+        l->disturbed = true;
+    } else if (what < 79 && l->window_count < WINDOWS) {
         l->windows[l->window_count++] = (struct queue_window){
             l->now + pick(l, 3600), l->now + 3600 + pick(l, 3600),
             1 + pick(l, (1U << l->machine.device_count) - 1), (int)pick(l, USERS + 1) - 1};
         l->disturbed = true;
-    } else if (what < 79 && x->phase == WAITING) {
+    } else if (what < 82 && x->phase == WAITING) {
         x->job.line = (int64_t)pick(l, JOBS);
         l->disturbed = true;
     }
@@ -464,6 +480,7 @@ static void run_pass(struct lab *l)
     struct queue_plan p, again;
     struct err err = {0};
 
+    show_room(l, held_now(l));
     for (int i = 0; i < l->count; i++) {
         if (l->lives[i].phase != ENDED) {
             index[n] = i;

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { startHoned } from '../lib/honed.mjs';
-import { ended, eventsOf, inState, request, until, userOf } from '../lib/jobs.mjs';
+import { ended, eventsOf, inState, refused, request, until, userOf } from '../lib/jobs.mjs';
 
 const WAIT = 60000;
 const GIB = 2 ** 30;
@@ -160,6 +160,39 @@ test('memory that others hold is waited for, and used when they are gone', async
     device.processes = [];
     await machine.write();
     assert.equal((await until(honed, job.id, ended, WAIT)).state, 'succeeded');
+  });
+});
+
+test('memory that nobody says who holds is waited for, by the job that needs it alone', async () => {
+  const machine = await machineFile('short', 2);
+  machine.devices[0].free_bytes = 0; // its processes are not told
+  await machine.write();
+  await withHoned(['--machine', machine.path], async (honed, submit) => {
+    const two = await submit('ms=20', { devices: 2, max_steps: 5 });
+    const waiting = await until(honed, two.id, (now) => now.reason_code === 'busy', WAIT);
+    assert.match(waiting.reason, /^GPU-0 is busy/);
+    assert.equal(waiting.expected_start_at, null);
+    assert.equal((await honed.call('GET', '/v1/queue')).head, null);
+    const one = await submit('ms=20', { max_steps: 5 });
+    assert.deepEqual((await until(honed, one.id, ended, WAIT)).state, 'succeeded');
+    machine.devices[0].free_bytes = 79 * GIB;
+    await machine.write();
+    assert.equal((await until(honed, two.id, ended, WAIT)).state, 'succeeded');
+  });
+});
+
+test('a job is on devices of one kind, and waits for that many of one', async () => {
+  const machine = await machineFile('kinds', 3);
+  machine.devices[1].kind = 'cpu';
+  machine.devices[2].kind = 'cpu';
+  machine.devices[2].fault = 'lost';
+  await machine.write();
+  await withHoned(['--machine', machine.path], async (honed, submit) => {
+    const two = await submit('ms=20', { devices: 2 });
+    const waiting = await until(honed, two.id, (now) => now.reason_code === 'missing', WAIT);
+    assert.match(waiting.reason, /^needs 2 devices with .* GiB each, and only 1 is in order/);
+    const no = await refused(submit('ms=20', { devices: 3 }));
+    assert.match(no.message, /asks for 3 devices and this machine has 2 of one kind/);
   });
 });
 
