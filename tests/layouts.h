@@ -35,8 +35,11 @@ struct job_case {
     int lora_rank;
     enum precision precision;
     enum recompute recompute;
-    bool distributed; /* the optimizer */
-    bool sequence;    /* parallel      */
+    enum recompute_method method;
+    const char *modules; /* made again; NULL: none */
+    int again;           /* recompute_num_layers   */
+    bool distributed;    /* the optimizer */
+    bool sequence;       /* parallel      */
     /* 0: 1 sample; LAYOUT_SEQUENCE places, all of which have labels */
     int64_t micro_batch, places, trained;
     int64_t bucket;   /* 0: the usual  */
@@ -84,10 +87,15 @@ static inline int64_t case_places(const struct job_case *c)
 static inline struct dims case_dims(const struct job_case *c, const struct arch *a,
                                     const struct mesh *m)
 {
-    const struct spec s = {.global_batch_size = c->steps < 0 ? m->size.dp : LAYOUT_BATCH,
-                           .precision = (int)c->precision,
-                           .recompute = (int)c->recompute,
-                           .dropout = c->dropout};
+    struct spec s = {.global_batch_size = c->steps < 0 ? m->size.dp : LAYOUT_BATCH,
+                     .precision = (int)c->precision,
+                     .recompute = (int)c->recompute,
+                     .recompute_method = (int)c->method,
+                     .recompute_num_layers = c->again,
+                     .dropout = c->dropout};
+    if (c->modules != NULL) {
+        (void)snprintf(s.recompute_modules, sizeof s.recompute_modules, "%s", c->modules);
+    }
     const int64_t B = c->micro_batch > 0 ? c->micro_batch : 1;
     struct dims d = dims_make(a, &s, B, case_places(c), 1);
 

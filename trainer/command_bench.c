@@ -19,7 +19,7 @@
 static const char usage[] = "usage: hone-train bench [options]\n"
                             "  --config FILE       config.json of the model (default: Llama 35M)\n"
                             "  --batch B --sequence S --steps N    default 4, 256, 7\n"
-                            "  --precision f32|bf16 --recompute none|full --threads N\n"
+                            "  --precision f32|bf16 --recompute none|selective|full --threads N\n"
                             "  --json              one object instead of a line\n";
 
 /* 6 layers, width 384, MLP 1024, vocabulary 32000. */
@@ -138,6 +138,19 @@ static int measure(struct bench *b, struct err *err)
     return 0;
 }
 
+static int read_recompute(struct bench *b, const char *text, struct err *err)
+{
+    static const char *const words[] = {"none", "selective", "full"};
+
+    for (int i = 0; i <= (int)RECOMPUTE_FULL; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            b->spec.recompute = i;
+            return 0;
+        }
+    }
+    return FAIL(err, ERR_BAD_REQUEST, "--recompute must be none, selective or full, not %s", text);
+}
+
 static int read_option(struct bench *b, int option, const char *text, struct err *err)
 {
     long long n = 0;
@@ -166,12 +179,7 @@ static int read_option(struct bench *b, int option, const char *text, struct err
         }
         b->spec.precision = strcmp(text, "bf16") == 0 ? PRECISION_BF16 : PRECISION_F32;
         return 0;
-    case 'r':
-        if (strcmp(text, "none") != 0 && strcmp(text, "full") != 0) {
-            return FAIL(err, ERR_BAD_REQUEST, "--recompute must be none or full, not %s", text);
-        }
-        b->spec.recompute = strcmp(text, "full") == 0 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
-        return 0;
+    case 'r': return read_recompute(b, text, err);
     case 'j': b->json = true; return 0;
     default: fputs(usage, stderr); return FAIL(err, ERR_BAD_REQUEST, "no such option");
     }

@@ -85,7 +85,8 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     d.act = s->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_REAL;
     d.masters = d.act != DTYPE_REAL;
     d.training = true;
-    d.recompute = (enum recompute)s->recompute;
+    struct err err = {0};
+    CHECK(recompute_read(&d.recompute, s, &err) == 0, "%s", err.text);
     d.dropout = s->dropout;
     d.freeze = s->freeze[0] != '\0' ? s->freeze : NULL;
     d.threads = threads;

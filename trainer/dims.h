@@ -11,6 +11,7 @@
 #define TRAINER_DIMS_H
 
 #include "trainer/arch.h"
+#include "trainer/recompute.h"
 #include "trainer/spec.h"
 
 struct dims {
@@ -33,7 +34,7 @@ struct dims {
     enum dtype act; /* activations and weights as kernels read them         */
     bool masters;   /* weights are kept in f32 beside the rounded ones      */
     bool training;  /* gradients and optimizer state exist                  */
-    enum recompute recompute;
+    struct recompute_choice recompute;
     double dropout;
     const char *freeze; /* patterns of trained.h, borrowed from the spec; NULL: none */
     int threads;

@@ -190,6 +190,37 @@ static void plan_flat(struct model *m, struct layout *lo)
     }
 }
 
+/* Whether a block's input is kept: the first of those that are made again together. */
+static bool begins_group(const struct model *m, int l)
+{
+    return l <= m->lowest || recompute_begins(&m->d.recompute, l);
+}
+
+static void plan_blocks(struct model *m, struct planner *p)
+{
+    const int L = (int)m->d.L;
+    size_t scratch = 0;
+    int first = 0;
+
+    for (int l = 0; l < L; l++) {
+        struct block *b = &m->blocks[l];
+        p->below = l < m->lowest;
+        p->rebuilt = p->below ? 0 : recompute_parts(&m->d.recompute, l);
+        p->inside = !begins_group(m, l);
+        if (!p->inside) {
+            scratch = layout_mark(p->lo, LIFE_SCRATCH);
+            first = l;
+        }
+        block_plan(b, p, l);
+        b->lowest = l == m->lowest;
+        b->redo = 0;
+        if (l + 1 == L || begins_group(m, l + 1)) {
+            b->redo = plan_rebuilds(p, REBUILD_BLOCK) ? l + 1 - first : 0;
+            layout_release(p->lo, LIFE_SCRATCH, scratch);
+        }
+    }
+}
+
 void model_plan(struct model *m, struct layout *lo)
 {
     const struct dims *d = &m->d;
@@ -204,11 +235,7 @@ void model_plan(struct model *m, struct layout *lo)
     plan_rooms(&p);
     embedding_plan(&m->embedding, &p);
     rope_plan(&m->rope, &p, d->S);
-    for (int64_t l = 0; l < d->L; l++) {
-        p.below = l < m->lowest;
-        block_plan(&m->blocks[l], &p, (int)l);
-        m->blocks[l].lowest = l == m->lowest;
-    }
+    plan_blocks(m, &p);
     /* When generating, the blocks pass the stream on in one place, and so to here. */
     m->out = layout_take(lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
     head_plan(&m->head, &p, &m->embedding);
@@ -279,8 +306,9 @@ void model_backward(struct model *m, const struct ctx *c, double scale)
 {
     head_backward(&m->head, c, here(c, m->grad[0]), here(c, m->out), scale);
     for (int64_t l = m->d.L - 1; l >= 0 && l >= m->lowest; l--) {
-        if (m->d.recompute == RECOMPUTE_FULL) { /* its own output is not needed again */
-            block_forward(&m->blocks[l], &m->rope, c, here(c, m->grad[1]));
+        for (int64_t i = l + 1 - m->blocks[l].redo; i <= l; i++) { /* the last output is spare */
+            block_forward(&m->blocks[i], &m->rope, c,
+                          here(c, i < l ? output_of(m, i) : m->grad[1]));
         }
         block_backward(&m->blocks[l], &m->rope, c, here(c, m->grad[1]), here(c, m->grad[0]));
         const struct tensor t = m->grad[0];

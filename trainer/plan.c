@@ -23,7 +23,9 @@ int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spe
                    struct err *err)
 {
     const int64_t preset = a->positions < SEQUENCE_PRESET ? a->positions : SEQUENCE_PRESET;
+    struct recompute_choice again;
 
+    TRY(recompute_read(&again, s, err));
     out->sequence = s->sequence_length != 0 ? s->sequence_length : preset;
     out->micro_batch = s->micro_batch_size;
     for (int64_t b = 8; out->micro_batch == 0; b /= 2) {

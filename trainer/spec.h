@@ -21,7 +21,8 @@ enum priority { PRIORITY_URGENT, PRIORITY_NORMAL, PRIORITY_LOW, PRIORITY_IDLE };
 enum at_time_limit { LIMIT_STOP, LIMIT_REQUEUE };
 enum preemptible { PREEMPTIBLE_AUTO, PREEMPTIBLE_NO, PREEMPTIBLE_YES };
 enum visibility { VISIBLE_LAB, VISIBLE_PRIVATE };
-enum recompute { RECOMPUTE_NONE, RECOMPUTE_FULL };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum recompute_method { RECOMPUTE_UNIFORM, RECOMPUTE_BLOCK };
 
 struct spec {
 #define TEXT(field, longest, help)              char field[(longest) + 1]; /* "" when not given */

@@ -34,7 +34,19 @@ export const GROUPS = [
       'freeze',
     ],
   ],
-  ['machine', ['precision', 'micro_batch_size', 'recompute', 'threads', 'seed']],
+  [
+    'machine',
+    [
+      'precision',
+      'micro_batch_size',
+      'recompute',
+      'recompute_modules',
+      'recompute_method',
+      'recompute_num_layers',
+      'threads',
+      'seed',
+    ],
+  ],
   [
     'queue',
     [

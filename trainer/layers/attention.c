@@ -32,15 +32,16 @@ void attention_plan(struct attention *a, struct planner *p, int layer)
     a->layer = layer;
     linear_plan(&a->qkv, p, w, b, 3, layer);
     a->fused = plan_keep(p, d->act, d->R, fused);
-    a->mixed = plan_keep(p, d->act, d->R, d->H_tp * d->K);
-    a->lse = plan_keep(p, DTYPE_REAL, d->R, d->H_tp);
+    a->again = plan_rebuilds(p, REBUILD_CORE_ATTN);
+    a->mixed = plan_keep_part(p, REBUILD_CORE_ATTN, d->act, d->R, d->H_tp * d->K);
+    a->lse = plan_keep_part(p, REBUILD_CORE_ATTN, DTYPE_REAL, d->R, d->H_tp);
     linear_plan(&a->out, p, &out_w, &out_b, 1, layer);
     if (d->training) {
         const size_t kept = layout_mark(p->lo, LIFE_SCRATCH);
         a->dmixed = plan_scratch(p, d->act, d->R, d->H_tp * d->K);
         a->dfused = plan_scratch(p, d->act, d->R, fused);
         /* What is rebuilt stays until the block has been through backward. */
-        layout_release(p->lo, LIFE_SCRATCH, d->recompute == RECOMPUTE_NONE ? scratch : kept);
+        layout_release(p->lo, LIFE_SCRATCH, p->below ? scratch : kept);
     } else {
         a->cache[0] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G_tp * d->K);
         a->cache[1] = layout_take(p->lo, LIFE_CACHE, d->act, d->B, d->S * d->G_tp * d->K);
@@ -57,23 +58,29 @@ static void attend_cached(const struct attention *a, const struct ctx *c, int64_
     c->k->attention_decode(c->q, here(c, a->mixed), a->cache, here(c, a->fused), place, window, &s);
 }
 
-void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,
-                       struct tensor y, struct tensor x)
+/* From fused to mixed and lse. */
+static void attend(const struct attention *a, const struct ctx *c)
 {
     const struct arch *arch = &c->d->arch;
     const bool slides = arch->window > 0 && a->layer >= arch->window_layer0;
     const struct attention_shape s = shape_of(c->d);
     struct dropout drop;
 
-    linear_forward(&a->qkv, c, here(c, a->fused), x);
-    rope_forward(r, c, here(c, a->fused));
     if (!c->d->training) {
         attend_cached(a, c, slides ? arch->window : 0);
-    } else {
-        const bool drops = drops_scores(&drop, a, c);
-        c->k->attention_forward(c->q, here(c, a->mixed), here(c, a->lse), here(c, a->fused),
-                                c->batch.first[slides], &s, drops ? &drop : NULL);
+        return;
     }
+    const bool drops = drops_scores(&drop, a, c);
+    c->k->attention_forward(c->q, here(c, a->mixed), here(c, a->lse), here(c, a->fused),
+                            c->batch.first[slides], &s, drops ? &drop : NULL);
+}
+
+void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,
+                       struct tensor y, struct tensor x)
+{
+    linear_forward(&a->qkv, c, here(c, a->fused), x);
+    rope_forward(r, c, here(c, a->fused));
+    attend(a, c);
     linear_forward(&a->out, c, y, here(c, a->mixed));
 }
 
@@ -87,6 +94,9 @@ void attention_backward(const struct attention *a, const struct rope *r, const s
     struct dropout drop;
     const bool drops = drops_scores(&drop, a, c);
 
+    if (a->again) {
+        attend(a, c);
+    }
     linear_backward(&a->out, c, here(c, a->dmixed), dy, here(c, a->mixed));
     c->k->attention_backward(c->q, here(c, a->dfused), here(c, a->dmixed), saved,
                              c->batch.first[slides], &s, drops ? &drop : NULL);

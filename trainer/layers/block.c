@@ -1,25 +1,35 @@
 /* block.c - one transformer block. */
 #include "trainer/layers/layer.h"
 
+/* The output of a norm: kept, or made again. */
+static struct tensor plan_normed(struct planner *p)
+{
+    const struct dims *d = p->d;
+
+    return plan_keep_part(p, REBUILD_LAYERNORM, d->act, d->R_sp, d->D);
+}
+
 void block_plan(struct block *b, struct planner *p, int layer)
 {
     const struct dims *d = p->d;
-    const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
+    const bool kept = d->training && !p->inside;
 
     b->layer = layer;
-    b->x = layout_take(p->lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
+    b->again = plan_rebuilds(p, REBUILD_LAYERNORM);
+    b->x = layout_take(p->lo, kept ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
     norm_plan(&b->norm1, p, PARAM_NORM1_W, PARAM_NORM1_B, layer);
-    b->h1 = plan_keep(p, d->act, d->R_sp, d->D);
+    b->h1 = plan_normed(p);
     b->x2 = plan_keep(p, d->act, d->R_sp, d->D);
-    b->h2 = plan_keep(p, d->act, d->R_sp, d->D);
-    b->t = plan_scratch(p, d->act, d->R_sp, d->D);
-    if (d->training) {
-        b->dh = plan_scratch(p, d->act, d->R_sp, d->D);
+    b->h2 = b->again ? b->h1 : plan_normed(p);
+    if (!p->inside) {
+        p->turn[0] = plan_scratch(p, d->act, d->R_sp, d->D);
+        p->turn[1] = d->training ? plan_scratch(p, d->act, d->R_sp, d->D) : tensor_none();
     }
+    b->t = p->turn[0];
+    b->dh = p->turn[1];
     attention_plan(&b->attention, p, layer);
     norm_plan(&b->norm2, p, PARAM_NORM2_W, PARAM_NORM2_B, layer);
     mlp_plan(&b->mlp, p, layer);
-    layout_release(p->lo, LIFE_SCRATCH, scratch);
 }
 
 /* y = x + branch, the branch with dropout; all [R_sp,D]. branch is overwritten. */
@@ -67,9 +77,15 @@ void block_backward(const struct block *b, const struct rope *r, const struct ct
     const struct tensor t = here(c, b->t), dh = here(c, b->dh);
     const bool ends = b->lowest && !norm_is_trained(&b->norm1);
 
+    if (b->again) {
+        norm_forward(&b->norm2, c, here(c, b->h2), x2);
+    }
     mlp_backward(&b->mlp, c, dh, part(b, c, dy, t, DROP_MLP), here(c, b->h2));
     norm_backward(&b->norm2, c, t, dh, x2);
     c->k->add(c->q, dx, dy, t);
+    if (b->again) {
+        norm_forward(&b->norm1, c, here(c, b->h1), x);
+    }
     attention_backward(&b->attention, r, c, ends ? tensor_none() : dh,
                        part(b, c, dx, t, DROP_ATTENTION), here(c, b->h1));
     if (!ends) {

@@ -11,6 +11,7 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
     const struct dims *d = p->d;
     const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
 
+    p->rebuilt = REBUILD_BLOCK; /* backward begins with the norm: nothing of it is kept */
     norm_plan(&h->norm, p, PARAM_NORM_W, PARAM_NORM_B, 0);
     h->w = e->w;
     h->dw = e->dw;

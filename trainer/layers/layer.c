@@ -62,9 +62,21 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
 
 struct tensor plan_keep(struct planner *p, enum dtype type, int64_t rows, int64_t cols)
 {
-    const bool kept = p->d->training && p->d->recompute == RECOMPUTE_NONE && !p->below;
+    const bool kept = p->d->training && (p->rebuilt & REBUILD_BLOCK) == 0 && !p->below;
 
     return layout_take(p->lo, kept ? LIFE_SAVED : LIFE_SCRATCH, type, rows, cols);
+}
+
+struct tensor plan_keep_part(struct planner *p, enum recompute_part part, enum dtype type,
+                             int64_t rows, int64_t cols)
+{
+    return plan_rebuilds(p, part) ? plan_scratch(p, type, rows, cols)
+                                  : plan_keep(p, type, rows, cols);
+}
+
+bool plan_rebuilds(const struct planner *p, enum recompute_part part)
+{
+    return (p->rebuilt & (unsigned)part) != 0;
 }
 
 struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int64_t cols)

@@ -50,15 +50,23 @@ struct planner {
     struct weight *weights; /* filled in the order of planning */
     int count;
     struct lora_room room;
-    bool below; /* a block below all that is trained: nothing is kept for a backward pass */
+    bool below;       /* a block below all that is trained: nothing is kept for a backward pass */
+    unsigned rebuilt; /* recompute_parts() of the present block                                 */
+    bool inside;      /* a block that is made again together with the one before it             */
+    struct tensor turn[2]; /* t and dh of blocks that are made again together                   */
 };
 
 /* Take parameters that lie one below the other as one matrix: w and dw [sum of rows, cols]. Those that are not trained have
  * no gradient; *dw is absent unless all are. */
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
                   int n, int layer);
-/* Activations that the backward pass reads: kept, or rebuilt by recomputation or not needed. */
+/* Activations that the backward pass reads: kept, or rebuilt by recomputation, of the block or of this part of it, or not
+ * needed. */
 struct tensor plan_keep(struct planner *p, enum dtype type, int64_t rows, int64_t cols);
+struct tensor plan_keep_part(struct planner *p, enum recompute_part part, enum dtype type,
+                             int64_t rows, int64_t cols);
+/* Whether a part is rebuilt by itself, not with its block. */
+bool plan_rebuilds(const struct planner *p, enum recompute_part part);
 struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int64_t cols);
 
 /* The tokens of a microbatch. All [R] i32. */
@@ -196,6 +204,7 @@ struct attention {
     struct tensor dmixed, dfused;    /* scratch                                */
     struct tensor cache[2];          /* keys, values [B, S G K], when generating */
     int layer;
+    bool again; /* mixed and lse are made again in backward */
 };
 void attention_plan(struct attention *a, struct planner *p, int layer);
 void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,
@@ -208,6 +217,7 @@ struct mlp {
     struct linear up, down;  /* up holds gate above up when gated      */
     struct tensor h;         /* kept: [R,F] or [R,2F]                  */
     struct tensor a, da, dh; /* scratch: [R,F], [R,F], like h          */
+    bool again;              /* h is made again in backward            */
 };
 void mlp_plan(struct mlp *m, struct planner *p, int layer);
 void mlp_forward(const struct mlp *m, const struct ctx *c, struct tensor y, struct tensor x);
@@ -219,12 +229,16 @@ struct block {
     struct norm norm1, norm2;
     struct attention attention;
     struct mlp mlp;
-    struct tensor x;          /* kept whatever is recomputed: the block's input */
+    struct tensor
+        x; /* the block's input: kept, but inside of blocks that are made again together */
     struct tensor h1, x2, h2; /* kept                                           */
     struct tensor t, dh;      /* scratch                                        */
     int layer;
+    bool again;  /* h1 and h2, which then are one, are made again in backward */
+    int redo;    /* blocks that run again before its backward, itself the last; 0: none */
     bool lowest; /* nothing below is trained: the gradient of x is not computed */
 };
+/* Scratch is left taken: what blocks that are made again together rebuild. */
 void block_plan(struct block *b, struct planner *p, int layer);
 void block_forward(const struct block *b, const struct rope *r, const struct ctx *c,
                    struct tensor y);

@@ -11,7 +11,8 @@ void mlp_plan(struct mlp *m, struct planner *p, int layer)
     const size_t scratch = layout_mark(p->lo, LIFE_SCRATCH);
 
     linear_plan(&m->up, p, &gated_w[2 - parts], &gated_b[2 - parts], parts, layer);
-    m->h = plan_keep(p, d->act, d->R, parts * d->F_tp);
+    m->again = plan_rebuilds(p, REBUILD_MLP);
+    m->h = plan_keep_part(p, REBUILD_MLP, d->act, d->R, parts * d->F_tp);
     linear_plan(&m->down, p, &down_w, &down_b, 1, layer);
     const size_t kept = layout_mark(p->lo, LIFE_SCRATCH);
     m->a = plan_scratch(p, d->act, d->R, d->F_tp);
@@ -19,8 +20,8 @@ void mlp_plan(struct mlp *m, struct planner *p, int layer)
         m->da = plan_scratch(p, d->act, d->R, d->F_tp);
         m->dh = plan_scratch(p, d->act, d->R, parts * d->F_tp);
     }
-    layout_release(p->lo, LIFE_SCRATCH,
-                   d->training && d->recompute != RECOMPUTE_NONE ? kept : scratch);
+    /* What is rebuilt stays until the block has been through backward. */
+    layout_release(p->lo, LIFE_SCRATCH, d->training && !p->below ? kept : scratch);
 }
 
 static void activate(const struct mlp *m, const struct ctx *c)
@@ -42,6 +43,9 @@ void mlp_forward(const struct mlp *m, const struct ctx *c, struct tensor y, stru
 void mlp_backward(const struct mlp *m, const struct ctx *c, struct tensor dx, struct tensor dy,
                   struct tensor x)
 {
+    if (m->again) {
+        linear_forward(&m->up, c, here(c, m->h), x);
+    }
     activate(m, c); /* cheaper to repeat than to keep */
     linear_backward(&m->down, c, here(c, m->da), dy, here(c, m->a));
     if (c->d->arch.gated) {
