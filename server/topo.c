@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ESCAPE = 0x1b, WORD = 24 };
+enum { ESCAPE = 0x1b, WORD = 24, CORES_TEXT = DEVICE_CORES * 5 };
 
 /* A line that is being read. */
 struct cursor {
@@ -29,8 +29,9 @@ struct table {
     bool seen[MACHINE_DEVICES];
 };
 
-/* A copy without escapes of a terminal; also those that lost their first byte on the way. */
-static char *without_escapes(const char *text)
+/* A copy without escapes of a terminal; also those that lost their first byte on the way. Blanks that pages keep
+ * lines together with are plain ones in it. */
+static char *clean_copy(const char *text)
 {
     char *copy = malloc(strlen(text) + 1), *out = copy;
 
@@ -47,7 +48,9 @@ static char *without_escapes(const char *text)
                 continue;
             }
         }
-        *out++ = *text++;
+        const bool is_wide = strncmp(text, "\xc2\xa0", 2) == 0;
+        *out++ = is_wide ? ' ' : *text;
+        text += is_wide ? 2 : 1;
     }
     *out = '\0';
     return copy;
@@ -116,7 +119,7 @@ static int read_header(struct table *t, struct cursor c, struct err *err)
 static void read_affinity(struct table *t, int gpu, struct cursor c)
 {
     const char *tab = memchr(c.at, '\t', (size_t)(c.end - c.at));
-    char cores[512] = "", node[WORD] = "";
+    char cores[CORES_TEXT] = "", node[WORD] = "";
 
     if (tab != NULL) {
         const char *at = tab + 1;
@@ -144,8 +147,9 @@ static void read_affinity(struct table *t, int gpu, struct cursor c)
     if (cores_parse(&t->out->cores[gpu], cores, &ignored) != 0) {
         t->out->cores[gpu] = (struct cores){0}; /* N/A */
     }
-    if (isdigit((unsigned char)node[0]) && strspn(node, "0123456789") == strlen(node) &&
-        strlen(node) < 4) {
+    /* "0,2-17": the first is the node of the processor, the others are memory of cards */
+    const size_t digits = strspn(node, "0123456789");
+    if (digits > 0 && digits < 4 && strspn(node, "0123456789,-") == strlen(node)) {
         const int number = (int)strtol(node, NULL, 10);
         t->out->node[gpu] = number < MACHINE_NODES ? number : -1;
     }
@@ -193,6 +197,17 @@ static int read_row(struct table *t, int gpu, struct cursor c, struct err *err)
     return 0;
 }
 
+/* Is the word in the row's own column its X? So it is in rows whose first words are none that are known. */
+static bool has_own_x(const struct table *t, int gpu, struct cursor c)
+{
+    char word[WORD] = "";
+
+    for (int column = 0; column <= gpu && gpu < t->out->gpu_count; column++) {
+        (void)next_word(&c, word);
+    }
+    return t->columns > 0 && strcmp(word, "X") == 0;
+}
+
 /* A line: the header, the row of a GPU, or something else. */
 static int read_line(struct table *t, struct cursor c, struct err *err)
 {
@@ -208,7 +223,7 @@ static int read_line(struct table *t, struct cursor c, struct err *err)
         return 0;
     }
     const bool more = next_word(&ahead, next);
-    if (more && (read_link(&l, next) || (t->columns > 0 && strcmp(next, "N/A") == 0))) {
+    if (more && (read_link(&l, next) || has_own_x(t, gpu, c))) {
         return read_row(t, gpu, c, err);
     }
     const bool is_header = gpu == 0 && t->columns == 0 && t->out->gpu_count == 0 &&
@@ -253,14 +268,14 @@ int topo_parse(struct topo *out, const char *text, struct err *err)
     if (strlen(text) > TOPO_BYTES) {
         return FAIL(err, ERR_BAD_FILE, "the text of topo -m is longer than %d bytes", TOPO_BYTES);
     }
-    char *copy = without_escapes(text);
+    char *copy = clean_copy(text);
     if (copy == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for the text of topo -m");
     }
     for (const char *at = copy; rc == 0 && *at != '\0';) {
-        const char *end = at + strcspn(at, "\n");
+        const char *end = at + strcspn(at, "\r\n");
         rc = read_line(&t, (struct cursor){at, end}, err);
-        at = *end == '\n' ? end + 1 : end;
+        at = *end != '\0' ? end + 1 : end;
     }
     free(copy);
     if (rc == 0 && out->gpu_count == 0) {

@@ -178,6 +178,12 @@ static void files_are_capped_and_come_back_equal(void)
     EXPECT(json_parse_file(&again, in_scratch("o.json"), 10, &err) == ERR_TOO_LARGE &&
            again == NULL);
     EXPECT(json_parse_file(&again, in_scratch("none.json"), 10, &err) == ERR_NOT_FOUND);
+    put_text(in_scratch("mark.json"), "\xef\xbb\xbf{\"a\":1}\r\n");
+    EXPECT(json_parse_file(&again, in_scratch("mark.json"), 100, &err) == 0 &&
+           json_integer_value(json_object_get(again, "a")) == 1);
+    json_decref(again);
+    put_text(in_scratch("mark.json"), "\xef\xbb\xbf");
+    EXPECT(json_parse_file(&again, in_scratch("mark.json"), 100, &err) == ERR_BAD_FILE);
     int root = -1;
     CHECK(io_open_dir(&root, scratch, &err) == 0, "%s", err.text);
     EXPECT(json_parse_beneath(&again, root, "o.json", 10000, &err) == 0 && json_equal(out, again));

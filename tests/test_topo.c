@@ -164,6 +164,44 @@ static void one_card_and_the_same_text_twice(void)
     EXPECT(t.gpu_count == 2 && is_link(0, 1, "NV2"));
 }
 
+/* Memory of cards has nodes of its own on some machines; the processor's is named first. */
+static void several_nodes_near_a_card(void)
+{
+    EXPECT(parse("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+                 "GPU0\t X \tNV18\t0-71\t0,2-17\tN/A\nGPU1\tNV18\t X \t72-143\t1,18-33\tN/A\n") ==
+           0);
+    EXPECT(is_link(0, 1, "NV18") && t.node[0] == 0 && t.node[1] == 1 && has_cores(1, "72-143"));
+}
+
+/* A kind of link that nobody knows yet is one that is not known; the rest of its row counts. */
+static void words_of_later_drivers(void)
+{
+    EXPECT(parse("\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\n"
+                 "GPU0\t X \tC2C\tSYS\t0-3\t0\nGPU1\tC2C\t X \tN/A\t4-7\t1\n"
+                 "GPU2\tSYS\tN/A\t X \t8-11\t1\nGPU1 has X errors\n") == 0);
+    EXPECT(t.links[0][1].kind == LINK_NONE && t.links[1][2].kind == LINK_NONE);
+    EXPECT(is_link(0, 2, "SYS") && has_cores(1, "4-7") && t.node[1] == 1 && t.node[2] == 1);
+}
+
+/* Ends of lines of other systems, blanks of pages, and cores that are numbered by turns. */
+static void texts_of_other_systems(void)
+{
+    static char text[8192];
+    size_t n = 0;
+
+    EXPECT(parse("\tGPU0\tGPU1\tCPU Affinity\rGPU0\t X \tPHB\t0-3\rGPU1\tPHB\t X \t0-3\r") == 0);
+    EXPECT(t.gpu_count == 2 && is_link(0, 1, "PHB") && has_cores(0, "0-3"));
+    EXPECT(parse("\xc2\xa0\xc2\xa0GPU0\xc2\xa0GPU1\nGPU0\xc2\xa0X\xc2\xa0NV2\nGPU1\xc2\xa0NV2\xc2"
+                 "\xa0X\n") == 0);
+    EXPECT(t.gpu_count == 2 && is_link(0, 1, "NV2"));
+    n += (size_t)snprintf(text, sizeof text, "\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0");
+    for (int core = 2; core < 1024; core += 2) {
+        n += (size_t)snprintf(text + n, sizeof text - n, ",%d", core);
+    }
+    (void)snprintf(text + n, sizeof text - n, "\t1\n");
+    EXPECT(parse(text) == 0 && cores_count(&t.cores[0]) == 512 && t.node[0] == 1);
+}
+
 static void what_is_no_such_text_is_refused(void)
 {
     static const char *const bad[] = {
@@ -242,6 +280,9 @@ int main(void)
     RUN(a_text_without_its_header);
     RUN(a_text_out_of_a_log);
     RUN(one_card_and_the_same_text_twice);
+    RUN(several_nodes_near_a_card);
+    RUN(words_of_later_drivers);
+    RUN(texts_of_other_systems);
     RUN(what_is_no_such_text_is_refused);
     RUN(a_text_completes_a_machine);
     RUN(switches_are_told_by_their_numbers);

@@ -179,7 +179,8 @@ int json_parse_file(json_t **out, const char *path, size_t max_bytes, struct err
 
     *out = NULL;
     TRY(io_read_file(&text, &bytes, path, max_bytes, err));
-    const int rc = parse(out, text, bytes, path, err);
+    const size_t mark = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of some editors */
+    const int rc = parse(out, text + mark, bytes - mark, path, err);
     free(text);
     return rc;
 }

@@ -32,7 +32,7 @@ json_t *json_parse_in_place(char *text, size_t bytes, size_t flags, json_error_t
  * of two bytes takes a hundred when it is parsed. */
 bool json_has_at_most(const char *text, size_t bytes, size_t values);
 
-/* Parse a file of at most max_bytes, by path or beneath a folder (io_open_beneath).
+/* Parse a file of at most max_bytes, by path (a byte order mark before the text is skipped) or beneath a folder (io_open_beneath).
  * Errors: as json_parse_text and io_read_file. */
 int json_parse_file(json_t **out, const char *path, size_t max_bytes, struct err *err);
 int json_parse_beneath(json_t **out, int root_fd, const char *relative, size_t max_bytes,
