@@ -26,7 +26,7 @@
 #include "trainer/step.h"
 
 enum { LAYOUT_STEPS = 10, LAYOUT_BATCH = 4, LAYOUT_SEQUENCE = 24, LAYOUT_RANKS = 12 };
-enum { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KINDS };
+enum { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_PP, KIND_EMBEDDING, KINDS };
 
 /* What is run, but for its layout. */
 struct job_case {
@@ -46,12 +46,19 @@ struct job_case {
     int first, steps; /* steps that are done before; of this run, 0: to LAYOUT_STEPS, -1: none */
     const char *from, *to; /* folders that it begins with and is saved to; NULL: none           */
     int full;              /* a rank whose disk is full at the first try to save, from 1; 0: none */
+    const char *freeze;
+    int chunks, passes;  /* of a pipeline: 0: 1, and its ranks */
+    const char *placing; /* layers_per_stage; NULL: even       */
 };
 
-/* In shared memory. `weights` are whole parameters one after the other, tied ones once. */
+/* In shared memory. `weights` are whole parameters one after the other, tied ones once; behind them the last stage's
+ * copy of a tied one. */
 struct found {
     double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
     int64_t collectives[LAYOUT_RANKS], scatters[LAYOUT_RANKS], gathers[LAYOUT_RANKS];
+    int64_t sends[LAYOUT_RANKS], receives[LAYOUT_RANKS];
+    size_t saved[LAYOUT_RANKS];            /* bytes */
+    double told[LAYOUT_RANKS];             /* a number from logits */
     uint64_t written[LAYOUT_RANKS], bytes; /* values of the checkpoint: by each rank, in all */
     real weights[];
 };
@@ -98,7 +105,16 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
     }
     const int64_t B = c->micro_batch > 0 ? c->micro_batch : 1;
     struct dims d = dims_make(a, &s, B, case_places(c), 1);
+    struct placement place;
+    struct err err = {0};
+    const bool divides = m->size.pp > 1;
 
+    CHECK(placement_make(&place, a, m->size.pp, divides && c->chunks > 0 ? c->chunks : 1,
+                         divides && c->placing != NULL ? c->placing : "", LAYOUT_SEQUENCE,
+                         &err) == 0,
+          "%s", err.text);
+    dims_divide_layers(&d, &place, m->pp, c->passes);
+    d.freeze = c->freeze;
     d.bucket = c->bucket > 0 ? c->bucket : d.bucket;
     dims_divide_batch(&d, m->size.dp, m->dp, c->distributed);
     d.sequence = c->sequence;
@@ -156,29 +172,55 @@ static inline void run_steps(const struct job_case *c, struct engine *e, struct 
     free(memory);
 }
 
+/* Where a parameter begins in the whole model. */
+static inline int64_t base_of(const struct model *whole, const struct weight *w)
+{
+    int64_t base = 0;
+
+    for (int i = 0; i < whole->weight_count; i++) {
+        const struct weight *x = &whole->weights[i];
+        if (x->id == w->id && x->layer == w->layer) {
+            return base;
+        }
+        const struct param p = param_get(x->id, &whole->d.arch);
+        base += p.rows * p.cols;
+    }
+    CHECK(false, "parameter %d of layer %d is not one of the model", (int)w->id, w->layer);
+    return 0;
+}
+
+static inline void put_weight(const struct model *m, const struct weight *w, real *to)
+{
+    const struct param p = param_get(w->id, &m->d.arch);
+    const struct share s = share_of(w->id, &m->d);
+
+    for (int64_t row = 0; row < s.rows && w->master.type == DTYPE_REAL; row++) {
+        const int64_t whole = share_row(&s, row);
+        const real *from = (const real *)w->master.data + row * s.cols;
+        for (int64_t col = 0; col < s.cols; col++) {
+            if (whole >= 0) {
+                to[whole * p.cols + s.col0 + col] = from[col];
+            } else {
+                CHECK(from[col] <= 0 && from[col] >= 0, "padding is not 0");
+            }
+        }
+    }
+}
+
 /* The masters of this rank into their places of the whole model. */
 static inline void put_weights(const struct engine *e, struct found *f)
 {
     const struct model *m = e->model;
-    int64_t base = 0;
+    struct model *whole = NULL;
+    struct err err = {0};
 
+    CHECK(model_whole(&whole, &m->d, &err) == 0, "%s", err.text);
     for (int i = 0; i < m->weight_count; i++) {
         const struct weight *w = &m->weights[i];
-        const struct param p = param_get(w->id, &m->d.arch);
-        const struct share s = share_of(w->id, &m->d);
-        for (int64_t row = 0; row < s.rows && w->master.type == DTYPE_REAL; row++) {
-            const int64_t whole = share_row(&s, row);
-            const real *from = (const real *)w->master.data + row * s.cols;
-            for (int64_t col = 0; col < s.cols; col++) {
-                if (whole >= 0) {
-                    f->weights[base + whole * p.cols + s.col0 + col] = from[col];
-                } else {
-                    CHECK(from[col] <= 0 && from[col] >= 0, "padding is not 0");
-                }
-            }
-        }
-        base += p.rows * p.cols;
+        const bool is_copy = share_of(w->id, &m->d).on_two_stages && m->d.pp_rank > 0;
+        put_weight(m, w, f->weights + (is_copy ? params_count(&m->d.arch) : base_of(whole, w)));
     }
+    model_free(whole);
 }
 
 static inline void lose(void *context, const char *why)
@@ -206,6 +248,12 @@ static inline void join_groups(struct engine *e, struct shm_rank *r, const struc
           err.text);
     CHECK(shm_group(&e->kv, r, KIND_KV, "key and value", members + mine / copies * copies, copies,
                     false, &err) == 0,
+          "%s", err.text);
+    const int stages = mesh_group(m, GROUP_PP, members, &mine);
+    CHECK(shm_group(&e->pp, r, KIND_PP, "pipeline", members, stages, true, &err) == 0, "%s",
+          err.text);
+    const int ends = mesh_group(m, GROUP_EMBEDDING, members, &mine);
+    CHECK(shm_group(&e->embedding, r, KIND_EMBEDDING, "embedding", members, ends, false, &err) == 0,
           "%s", err.text);
     const int replicas = mesh_group(m, GROUP_DP, members, &mine);
     CHECK(shm_group(&e->dp, r, KIND_DP, "data parallel", members, replicas, false, &err) == 0, "%s",
@@ -264,6 +312,18 @@ static inline void save_folder(struct engine *e, const char *dir, struct found *
     f->bytes = bytes; /* all ranks write the same */
 }
 
+/* What does not train: the logits behind a few tokens. */
+static inline void look(struct engine *e, struct found *f, int rank)
+{
+    static const int32_t ids[5] = {1, 8, 15, 22, 29};
+    const int64_t V = e->model->d.V;
+    const real *logits = step_logits(e, ids, 5);
+
+    for (int64_t i = 0; i < V; i++) {
+        f->told[rank] += (double)logits[i] * (double)(i % 7 + 1);
+    }
+}
+
 static inline void be_rank(const struct job_case *c, struct shm *shm,
                            const struct mesh_sizes *sizes, int rank, struct found *f)
 {
@@ -292,17 +352,23 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];
     f->scatters[rank] = e.tp.count[COMM_REDUCE_SCATTER];
     f->gathers[rank] = e.tp.count[COMM_ALL_GATHER];
+    f->sends[rank] = e.pp.count[COMM_SEND];
+    f->receives[rank] = e.pp.count[COMM_RECV];
+    f->saved[rank] = e.layout.region[LIFE_SAVED].peak;
+    look(&e, f, rank);
     comm_close(&e.world);
     comm_close(&e.tp);
     comm_close(&e.kv);
     comm_close(&e.dp);
+    comm_close(&e.pp);
+    comm_close(&e.embedding);
     shm_leave(r);
     engine_close(&e);
 }
 
 static inline size_t found_bytes(const struct arch *a)
 {
-    return sizeof(struct found) + (size_t)params_count(a) * sizeof(real);
+    return sizeof(struct found) + (size_t)(params_count(a) + a->V * a->D) * sizeof(real);
 }
 
 /* Run a case on a mesh; NULL when a rank did not end well. For munmap of found_bytes. */
@@ -310,7 +376,8 @@ static inline struct found *run_layout(const struct job_case *c, const struct me
 {
     const struct arch a = case_arch(c);
     const int ranks = sizes->tp * sizes->cp * sizes->dp * sizes->pp;
-    const struct shm_sizes room = {.ranks = ranks, .kinds = KINDS, .slab = 16384};
+    const struct shm_sizes room = {
+        .ranks = ranks, .kinds = KINDS, .peers = sizes->pp, .slab = 16384};
     struct found *f =
         mmap(NULL, found_bytes(&a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct shm *shm = NULL;

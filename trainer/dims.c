@@ -16,6 +16,15 @@ static int64_t chunk_rows(int64_t rows, int64_t vocabulary)
     return chunk < rows ? chunk : rows;
 }
 
+static void divide_no_layers(struct dims *d)
+{
+    d->pp = 1;
+    d->pp_rank = 0;
+    d->chunks = 1;
+    d->layers[0] = (struct layers){.first = 0, .count = (int)d->L};
+    d->passes = 0;
+}
+
 static struct dims from_arch(const struct arch *a)
 {
     struct dims d = {
@@ -23,6 +32,7 @@ static struct dims from_arch(const struct arch *a)
 
     dims_divide(&d, 1, 0);
     d.dp = 1;
+    divide_no_layers(&d);
     d.slices = 1;
     d.bucket = FLAT_BUCKET;
     return d;
@@ -48,6 +58,21 @@ void dims_divide(struct dims *d, int tp, int rank)
     }
 }
 
+void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes)
+{
+    CHECK(rank >= 0 && rank < p->ranks && p->chunks <= PLACEMENT_CHUNKS &&
+              placement_first(p, p->ranks * p->chunks) == d->L,
+          "rank %d of %d, %lld layers", rank, p->ranks, (long long)d->L);
+    d->pp = p->ranks;
+    d->pp_rank = rank;
+    d->chunks = p->chunks;
+    d->passes = passes;
+    for (int c = 0; c < p->chunks; c++) {
+        const int stage = c * p->ranks + rank;
+        d->layers[c] = (struct layers){placement_first(p, stage), p->layers[stage]};
+    }
+}
+
 void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed)
 {
     CHECK(d->micros % dp == 0, "%lld microbatches on %d ranks", (long long)d->micros, dp);
@@ -64,6 +89,7 @@ struct dims dims_whole(const struct dims *d)
     struct dims whole = *d;
 
     dims_divide(&whole, 1, 0);
+    divide_no_layers(&whole);
     whole.slices = 1;
     whole.slice = 0;
     return whole;

@@ -11,8 +11,14 @@
 #define TRAINER_DIMS_H
 
 #include "trainer/arch.h"
+#include "trainer/placement.h"
 #include "trainer/recompute.h"
 #include "trainer/spec.h"
+
+/* Layers [first, first + count) of the model. */
+struct layers {
+    int first, count;
+};
 
 struct dims {
     struct arch arch;
@@ -27,6 +33,10 @@ struct dims {
     int64_t chunk;   /* rows of the head that have logits at a time          */
     int64_t micros;  /* microbatches of this rank in one step                */
     int dp, dp_rank; /* data-parallel ranks                                 */
+    int pp, pp_rank; /* pipeline ranks: chunk c of this rank is stage c pp + pp_rank   */
+    int chunks;      /* of the model on this rank                                      */
+    struct layers layers[PLACEMENT_CHUNKS]; /* of each chunk                            */
+    int passes; /* microbatches that pass a chunk before the next; 0: pp (schedule.h) */
     int slices,
         slice; /* of the optimizer state: over how many data-parallel ranks, and which is this one's */
     int64_t bucket; /* elements of gradients that are exchanged at a time (flat.h)  */
@@ -47,6 +57,9 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
 /* Divide by tensor parallelism: d of a rank that holds everything becomes that of rank `rank` of `tp`. CHECKs
  * that it divides (shares_check). */
 void dims_divide(struct dims *d, int tp, int rank);
+
+/* Divide the layers among the ranks of a pipeline: this is rank `rank`. passes: as in dims. */
+void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes);
 
 /* Divide the batch: microbatches [rank micros / dp, ..) are this rank's; with `distributed` the optimizer's state
  * too (flat.h). CHECKs that it divides. */

@@ -27,6 +27,9 @@ void grads_sum(const struct model *m, const struct grad_groups *g, struct queue 
         if (weight_is_trained(w) && s.is_partial) {
             comm_all_reduce(s.copies == m->d.tp ? g->tp : g->kv, q, w->dw);
         }
+        if (weight_is_trained(w) && s.on_two_stages) {
+            comm_all_reduce(g->embedding, q, w->dw);
+        }
         if (weight_is_trained(w) && m->flat.slices == 1) {
             comm_all_reduce(g->dp, q, w->dw);
         }
@@ -74,6 +77,7 @@ double grads_norm(const struct model *m, const struct kernels *k, struct queue *
         comm_all_reduce(g->dp, q, m->square_sum);
     }
     comm_all_reduce(g->tp, q, m->square_sum);
+    comm_all_reduce(g->pp, q, m->square_sum);
     return sqrt(*(const double *)m->square_sum.data);
 }
 

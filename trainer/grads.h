@@ -8,9 +8,11 @@
 
 /* The groups that gradients are summed over. */
 struct grad_groups {
-    struct comm *tp; /* tensor parallel                                             */
-    struct comm *kv; /* of those the ranks that hold the same key and value heads   */
-    struct comm *dp; /* data parallel                                               */
+    struct comm *tp;        /* tensor parallel                                             */
+    struct comm *kv;        /* of those the ranks that hold the same key and value heads   */
+    struct comm *dp;        /* data parallel                                               */
+    struct comm *pp;        /* pipeline: for the norm                                      */
+    struct comm *embedding; /* first and last stage, which both hold a tied one     */
 };
 
 /* Gradients to zero, before the first microbatch of a step. */

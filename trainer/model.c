@@ -11,22 +11,89 @@
 #include "trainer/shares.h"
 #include "trainer/trained.h"
 
+/* Chunks and blocks of a rank. */
+static int place_chunks(struct model *m)
+{
+    const struct dims *d = &m->d;
+    int blocks = 0;
+
+    for (int i = 0; i < d->chunks; i++) {
+        m->chunks[i] = (struct chunk){.block0 = blocks,
+                                      .count = d->layers[i].count,
+                                      .first = d->layers[i].first,
+                                      .is_first = i == 0 && d->pp_rank == 0,
+                                      .is_last = i == d->chunks - 1 && d->pp_rank == d->pp - 1,
+                                      .slots = 1};
+        blocks += d->layers[i].count;
+    }
+    return blocks;
+}
+
+static const struct chunk *last_chunk(const struct model *m)
+{
+    return &m->chunks[m->d.chunks - 1];
+}
+
+/* Nothing goes back to a stage below all that is trained. */
+static int list_traffic(struct model *m, struct err *err)
+{
+    const struct dims *d = &m->d;
+    const struct pipe pipe = {.pp = d->pp,
+                              .rank = d->pp_rank,
+                              .chunks = d->chunks,
+                              .micros = (int)d->micros,
+                              .group = d->passes};
+
+    if (!d->training) {
+        CHECK(d->pp == 1, "%d pipeline ranks generate", d->pp);
+        return 0;
+    }
+    TRY(traffic_new(&m->traffic, &pipe, err));
+    for (int i = 0; i < d->chunks; i++) {
+        const struct chunk *c = &m->chunks[i];
+        m->traffic.gives[i] = m->lowest < c->first;
+        m->traffic.gets[i] = m->lowest < c->first + c->count;
+    }
+    traffic_train(&m->traffic);
+    return 0;
+}
+
+/* Whether chunks share slots or have their own. */
+static void choose_slots(struct model *m)
+{
+    size_t bytes[2];
+
+    for (int apart = 0; apart < 2 && m->d.training && m->d.chunks > 1; apart++) {
+        struct layout lo = {0};
+        m->apart = apart == 1;
+        model_plan(m, &lo);
+        bytes[apart] = lo.region[LIFE_SAVED].peak;
+        m->apart = m->apart && bytes[1] < bytes[0];
+    }
+}
+
 int model_new(struct model **out, const struct dims *d, struct err *err)
 {
     struct model *m = calloc(1, sizeof *m);
 
     if (m != NULL) {
         m->d = *d;
-        m->slots = 1;
         m->lowest = d->training ? trained_lowest(d) : 0;
-        m->blocks = calloc((size_t)d->L, sizeof *m->blocks);
-        m->weights = calloc((size_t)params_tensors(&d->arch), sizeof *m->weights);
+        const int blocks = place_chunks(m);
+        m->blocks = calloc((size_t)blocks + 1, sizeof *m->blocks); /* a stage may have none */
+        m->weights = calloc((size_t)shares_count(d), sizeof *m->weights);
     }
     if (m == NULL || m->blocks == NULL || m->weights == NULL) {
         model_free(m);
         return FAIL(err, ERR_NO_MEMORY, "no memory to plan a model of %lld layers",
                     (long long)d->L);
     }
+    const int rc = list_traffic(m, err);
+    if (rc != 0) {
+        model_free(m);
+        return rc;
+    }
+    choose_slots(m);
     *out = m;
     return 0;
 }
@@ -36,6 +103,7 @@ void model_free(struct model *m)
     if (m == NULL) {
         return;
     }
+    traffic_free(&m->traffic);
     free(m->blocks);
     free(m->weights);
     free(m);
@@ -60,7 +128,7 @@ static size_t linear_workspace(const struct dims *d, int64_t rows, int64_t out, 
 }
 
 /* Bytes of workspace for the largest kernel call of the model. */
-static size_t workspace_of(const struct dims *d)
+static size_t workspace_of(const struct dims *d, bool has_head)
 {
     const int64_t qkv = (d->H_tp + 2 * d->G_tp) * d->K;
     const int64_t up = d->arch.gated ? 2 * d->F_tp : d->F_tp;
@@ -74,7 +142,9 @@ static size_t workspace_of(const struct dims *d)
     n = larger(n, linear_workspace(d, d->R, up, d->D, d->act));
     n = larger(n, linear_workspace(d, d->R, d->D, d->F_tp, d->act));
     /* The last chunk of the head may be any number of rows; bounds grow with the rows. */
-    n = larger(n, linear_workspace(d, d->chunk, d->V_tp, d->D, DTYPE_REAL));
+    if (has_head) {
+        n = larger(n, linear_workspace(d, d->chunk, d->V_tp, d->D, DTYPE_REAL));
+    }
     if (!d->training) {
         const int64_t heads = d->H_tp * d->K, in = d->F_tp > heads ? d->F_tp : heads;
         n = larger(n, workspace_rows(d->R, in > d->D ? in : d->D, d->act));
@@ -140,6 +210,8 @@ static void plan_batch(struct model *m, struct layout *lo)
         m->slot = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
     }
     m->square_sum = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
+    m->head.loss_sum = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
+    m->head.hits = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     m->first[1] = tensor_none();
     if (d->training) {
         m->labels = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
@@ -151,11 +223,10 @@ static void plan_batch(struct model *m, struct layout *lo)
 }
 
 /* Kept tensors of further slots lie behind those of the first, in the same order. */
-static void plan_slots(struct model *m, struct layout *lo)
+static void plan_slots(struct layout *lo, size_t stride, int slots)
 {
-    m->saved_stride = layout_mark(lo, LIFE_SAVED);
-    for (int i = 1; i < m->slots; i++) {
-        (void)layout_take(lo, LIFE_SAVED, DTYPE_F32, (int64_t)(m->saved_stride / 4), 1);
+    for (int i = 1; i < slots && stride > 0; i++) {
+        (void)layout_take(lo, LIFE_SAVED, DTYPE_F32, (int64_t)(stride / 4), 1);
     }
 }
 
@@ -190,34 +261,102 @@ static void plan_flat(struct model *m, struct layout *lo)
     }
 }
 
-/* Whether a block's input is kept: the first of those that are made again together. */
-static bool begins_group(const struct model *m, int l)
+/* Whether block i of a chunk keeps its input: the first of those that are made again together. */
+static bool begins_group(const struct model *m, const struct chunk *c, int i)
 {
-    return l <= m->lowest || recompute_begins(&m->d.recompute, l);
+    return c->first + i <= m->lowest || recompute_begins(&m->d.recompute, i);
 }
 
-static void plan_blocks(struct model *m, struct planner *p)
+static void plan_blocks(struct model *m, struct planner *p, const struct chunk *c)
 {
-    const int L = (int)m->d.L;
     size_t scratch = 0;
-    int first = 0;
+    int begin = 0;
 
-    for (int l = 0; l < L; l++) {
-        struct block *b = &m->blocks[l];
-        p->below = l < m->lowest;
-        p->rebuilt = p->below ? 0 : recompute_parts(&m->d.recompute, l);
-        p->inside = !begins_group(m, l);
+    for (int i = 0; i < c->count; i++) {
+        struct block *b = &m->blocks[c->block0 + i];
+        p->below = c->first + i < m->lowest;
+        p->rebuilt = p->below ? 0 : recompute_parts(&m->d.recompute, i);
+        p->inside = !begins_group(m, c, i);
         if (!p->inside) {
             scratch = layout_mark(p->lo, LIFE_SCRATCH);
-            first = l;
+            begin = i;
         }
-        block_plan(b, p, l);
-        b->lowest = l == m->lowest;
+        block_plan(b, p, c->first + i);
+        b->lowest = c->first + i == m->lowest;
         b->redo = 0;
-        if (l + 1 == L || begins_group(m, l + 1)) {
-            b->redo = plan_rebuilds(p, REBUILD_BLOCK) ? l + 1 - first : 0;
+        if (i + 1 == c->count || begins_group(m, c, i + 1)) {
+            b->redo = plan_rebuilds(p, REBUILD_BLOCK) ? i + 1 - begin : 0;
             layout_release(p->lo, LIFE_SCRATCH, scratch);
         }
+    }
+}
+
+static void plan_chunk(struct model *m, struct planner *p, const struct chunk *c)
+{
+    const struct dims *d = &m->d;
+    static const enum param_id tokens = PARAM_EMBED;
+
+    if (c->is_first) {
+        embedding_plan(&m->embedding, p);
+    } else if (c->is_last && d->arch.tied) { /* its own copy */
+        plan_weights(p, &m->embedding.w, &m->embedding.dw, &tokens, 1, 0);
+    }
+    plan_blocks(m, p, c);
+    if (c->is_last) {
+        /* When generating, the blocks pass the stream on in one place, and so to here. */
+        m->out = layout_take(p->lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
+        head_plan(&m->head, p, &m->embedding);
+        m->head.lowest = m->lowest == d->L;
+    }
+}
+
+/* Chunks with their slots. Those of a pool begin at the same place and are as long as the longest. */
+static void plan_chunks(struct model *m, struct planner *p)
+{
+    struct layout *lo = p->lo;
+    char *const base = lo->region[LIFE_SAVED].base;
+    const size_t pool = layout_mark(lo, LIFE_SAVED);
+    const bool shared = m->d.training && !m->apart;
+    size_t longest = 0;
+
+    for (int i = 0; i < m->d.chunks; i++) {
+        struct chunk *c = &m->chunks[i];
+        if (shared) {
+            layout_release(lo, LIFE_SAVED, pool);
+        }
+        const size_t begin = layout_mark(lo, LIFE_SAVED);
+        plan_chunk(m, p, c);
+        c->saved = base != NULL && m->d.training ? base + begin : NULL;
+        c->saved_stride = layout_mark(lo, LIFE_SAVED) - begin;
+        c->slots = m->d.training ? (shared ? m->traffic.slots : m->traffic.own_slots[i]) : 1;
+        longest = larger(longest, c->saved_stride);
+        if (!shared) {
+            plan_slots(lo, c->saved_stride, c->slots);
+        }
+    }
+    if (shared) {
+        const size_t used = layout_mark(lo, LIFE_SAVED) - pool;
+        if (used < longest) {
+            (void)layout_take(lo, LIFE_SAVED, DTYPE_F32, (int64_t)((longest - used) / 4), 1);
+        }
+        plan_slots(lo, longest, m->traffic.slots);
+        for (int i = 0; i < m->d.chunks; i++) {
+            m->chunks[i].saved_stride = longest;
+        }
+    }
+}
+
+static void plan_messages(struct model *m, struct layout *lo)
+{
+    const struct dims *d = &m->d;
+
+    m->mail = (struct mailbox){0};
+    m->logits = tensor_none();
+    if (d->training) {
+        pipeline_plan(&m->mail, lo, &m->traffic, d->act, d->R_sp, d->D);
+    }
+    if (d->training && (d->pp > 1 || d->tp > 1)) {
+        m->logits = layout_take(lo, LIFE_COMM, DTYPE_REAL, d->tp, d->V_tp);
     }
 }
 
@@ -225,26 +364,21 @@ void model_plan(struct model *m, struct layout *lo)
 {
     const struct dims *d = &m->d;
     struct planner p = {.lo = lo, .d = d, .weights = m->weights};
+    const int64_t workspace = (int64_t)(workspace_of(d, last_chunk(m)->is_last) / 4) + 1;
 
     plan_batch(m, lo);
-    m->workspace = layout_take(lo, LIFE_SCRATCH, DTYPE_F32, (int64_t)(workspace_of(d) / 4) + 1, 1);
+    m->workspace = layout_take(lo, LIFE_SCRATCH, DTYPE_F32, workspace, 1);
     if (d->training) {
         m->grad[0] = plan_scratch(&p, d->act, d->R_sp, d->D);
         m->grad[1] = plan_scratch(&p, d->act, d->R_sp, d->D);
     }
     plan_rooms(&p);
-    embedding_plan(&m->embedding, &p);
     rope_plan(&m->rope, &p, d->S);
-    plan_blocks(m, &p);
-    /* When generating, the blocks pass the stream on in one place, and so to here. */
-    m->out = layout_take(lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
-    head_plan(&m->head, &p, &m->embedding);
-    m->head.lowest = m->lowest == d->L;
-    plan_slots(m, lo);
+    plan_chunks(m, &p);
+    plan_messages(m, lo);
     plan_flat(m, lo);
     m->weight_count = p.count;
-    CHECK(p.count == params_tensors(&d->arch), "%d of %d parameters planned", p.count,
-          params_tensors(&d->arch));
+    CHECK(p.count == shares_count(d), "%d of %d parameters planned", p.count, shares_count(d));
 }
 
 int model_whole(struct model **out, const struct dims *d, struct err *err)
@@ -275,8 +409,8 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
                     .d = &m->d,
                     .rows = rows,
                     .most = m->d.R,
-                    .saved = m->d.training ? m->blocks[0].x.data : NULL,
-                    .saved_stride = m->saved_stride};
+                    .saved = m->chunks[0].saved,
+                    .saved_stride = m->chunks[0].saved_stride};
 
     c.batch.ids = micro_rows(m->ids, micro, rows);
     c.batch.pos = micro_rows(m->pos, micro, rows);
@@ -289,40 +423,83 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
     return c;
 }
 
-static struct tensor output_of(const struct model *m, int64_t l)
+struct ctx model_chunk_ctx(const struct model *m, const struct ctx *c, int chunk, int slot)
 {
-    return l + 1 < m->d.L ? m->blocks[l + 1].x : m->out;
+    const struct chunk *k = &m->chunks[chunk];
+    struct ctx mine = *c;
+
+    CHECK(slot >= 0 && slot < k->slots, "slot %d of %d", slot, k->slots);
+    mine.slot = slot;
+    mine.saved = k->saved;
+    mine.saved_stride = k->saved_stride;
+    return mine;
+}
+
+/* Where the stream enters block i of a chunk, or leaves it behind the last. */
+static struct tensor entry_of(const struct model *m, const struct ctx *c, const struct chunk *k,
+                              int i, struct tensor out)
+{
+    if (i < k->count) {
+        return here(c, m->blocks[k->block0 + i].x);
+    }
+    return k->is_last ? here(c, m->out) : out;
+}
+
+void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, struct tensor in,
+                         struct tensor out)
+{
+    const struct chunk *k = &m->chunks[chunk];
+
+    CHECK(k->is_first == (tensor_count(in) == 0) && k->is_last == (tensor_count(out) == 0),
+          "chunk %d has not what its stage needs", chunk);
+    if (k->is_first) {
+        embedding_forward(&m->embedding, c, entry_of(m, c, k, 0, out));
+    } else {
+        c->k->cast(c->q, entry_of(m, c, k, 0, out), in);
+    }
+    for (int i = 0; i < k->count; i++) {
+        block_forward(&m->blocks[k->block0 + i], &m->rope, c, entry_of(m, c, k, i + 1, out));
+    }
 }
 
 void model_forward(const struct model *m, const struct ctx *c)
 {
-    embedding_forward(&m->embedding, c, here(c, m->blocks[0].x));
-    for (int64_t l = 0; l < m->d.L; l++) {
-        block_forward(&m->blocks[l], &m->rope, c, here(c, output_of(m, l)));
-    }
+    model_chunk_forward(m, c, 0, tensor_none(), tensor_none());
 }
 
-void model_backward(struct model *m, const struct ctx *c, double scale)
+void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk, struct tensor in,
+                          struct tensor out, double scale)
 {
-    head_backward(&m->head, c, here(c, m->grad[0]), here(c, m->out), scale);
-    for (int64_t l = m->d.L - 1; l >= 0 && l >= m->lowest; l--) {
-        for (int64_t i = l + 1 - m->blocks[l].redo; i <= l; i++) { /* the last output is spare */
-            block_forward(&m->blocks[i], &m->rope, c,
-                          here(c, i < l ? output_of(m, i) : m->grad[1]));
-        }
-        block_backward(&m->blocks[l], &m->rope, c, here(c, m->grad[1]), here(c, m->grad[0]));
-        const struct tensor t = m->grad[0];
-        m->grad[0] = m->grad[1];
-        m->grad[1] = t;
+    const struct chunk *at = &m->chunks[chunk];
+    const struct tensor turns[2] = {here(c, m->grad[0]), here(c, m->grad[1])};
+    struct tensor dy = in;
+    int turn = 0; /* whose content is free */
+
+    if (at->is_last) {
+        dy = turns[turn++];
+        head_backward(&m->head, c, dy, here(c, m->out), scale);
     }
-    if (m->lowest < 0) {
-        embedding_backward(&m->embedding, c, here(c, m->grad[0]));
+    for (int i = at->count - 1; i >= 0 && at->first + i >= m->lowest; i--) {
+        const struct block *b = &m->blocks[at->block0 + i];
+        const struct tensor dx = turns[turn];
+        for (int k = i + 1 - b->redo; k <= i; k++) { /* the last output is spare */
+            block_forward(&m->blocks[at->block0 + k], &m->rope, c,
+                          k < i ? entry_of(m, c, at, k + 1, out) : dx);
+        }
+        block_backward(b, &m->rope, c, dx, dy);
+        dy = dx;
+        turn = 1 - turn;
+    }
+    if (at->is_first && m->lowest < 0) {
+        embedding_backward(&m->embedding, c, dy);
+    }
+    if (tensor_count(out) > 0) {
+        c->k->cast(c->q, out, dy);
     }
 }
 
 void model_loss(const struct model *m, const struct ctx *c)
 {
-    model_forward(m, c);
     head_forward(&m->head, c, here(c, m->out));
 }
 

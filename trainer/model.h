@@ -2,22 +2,43 @@
  *
  *   ids -> embedding -> block 0 .. L-1 -> head -> losses
  *
+ * A rank of a pipeline holds one or several chunks of it, each a stage; the first stage begins with the embedding,
+ * the last ends with the head, and between them activations are messages (pipeline.h).
+ *
  * model_plan runs in a layout without memory (the planner, also in the server) and again in one with
- * memory (a rank). In training one slot of kept tensors exists for each microbatch in flight.
+ * memory (a rank). In training one slot of kept tensors exists for each microbatch in flight: all chunks share a pool of
+ * slots as long as the longest, or each has its own, whichever takes less.
  */
 #ifndef TRAINER_MODEL_H
 #define TRAINER_MODEL_H
 
 #include "trainer/flat.h"
 #include "trainer/layers/layer.h"
+#include "trainer/pipeline.h"
+
+/* A stage of the model on this rank. */
+struct chunk {
+    int block0, count;      /* its blocks among the rank's */
+    int first;              /* layer of the model          */
+    bool is_first, is_last; /* stage: has the embedding, the head */
+    char *saved;            /* kept tensors of its first slot, and bytes of a slot */
+    size_t saved_stride;
+    int slots;
+};
 
 struct model {
     struct dims d;
     struct embedding embedding;
     struct rope rope;
-    struct block *blocks; /* owned [L] */
+    struct block *blocks; /* owned: those of this rank, chunk after chunk */
+    struct chunk chunks[PLACEMENT_CHUNKS];
+    bool apart;             /* each chunk has its own slots                        */
+    struct traffic traffic; /* of a step, when training                            */
+    struct mailbox mail;
     struct head head;
-    struct tensor out;        /* kept: output of the last block                      */
+    struct tensor out; /* kept: output of the last block, in the last stage   */
+    struct tensor
+        logits; /* real [V_tp tp], of one row: where the last stage's go to all; absent on one rank */
     struct tensor grad[2];    /* scratch: gradient of the residual stream, in turns  */
     int lowest;               /* block below which nothing is trained (trained.h)    */
     struct tensor workspace;  /* scratch: for kernels                                */
@@ -31,8 +52,6 @@ struct model {
     struct tensor ids, labels, pos, slot, first[2]; /* i32 [micros, R]: the tokens of a step */
     struct weight *weights; /* owned [weight_count], in the order of planning      */
     int weight_count;
-    int slots;
-    size_t saved_stride; /* bytes of one slot */
 };
 
 /* A model without memory. Errors: NO_MEMORY. */
@@ -49,13 +68,24 @@ int model_whole(struct model **out, const struct dims *d, struct err *err);
 struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queue *q,
                      struct comm *tp, int64_t micro, int64_t rows);
 
-/* Run the blocks on the batch of c; the result is here(c, m->out). */
+/* Of a model with one chunk: run the blocks on the batch of c; the result is here(c, m->out). */
 void model_forward(const struct model *m, const struct ctx *c);
 
-/* After model_forward in the same slot: loss and gradients. scale: of the sum of the losses. */
-void model_backward(struct model *m, const struct ctx *c, double scale);
+/* The context of a chunk's work in a slot. */
+struct ctx model_chunk_ctx(const struct model *m, const struct ctx *c, int chunk, int slot);
 
-/* Losses only, added to head.loss_sum. */
+/* One chunk forward: from `in`, absent in the first stage, to `out`, absent in the last, where the result is
+ * here(c, m->out). [rows, D]. */
+void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, struct tensor in,
+                         struct tensor out);
+
+/* After that in the same slot: weights' gradients added to, in the last stage also the losses. in: gradient of what
+ * went out, absent in the last stage and where nothing below is trained; out: that of what came in, may be absent. in is
+ * overwritten. scale: of the sum of the losses. */
+void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk, struct tensor in,
+                          struct tensor out, double scale);
+
+/* After model_chunk_forward of the last stage: losses only, added to head.loss_sum. */
 void model_loss(const struct model *m, const struct ctx *c);
 
 /* Random initial values from the seed, masters and then rounded: of the weights, of the adapters. */

@@ -70,7 +70,7 @@ static struct share fused_of(const struct param *p, const struct dims *d)
     return s;
 }
 
-struct share share_of(enum param_id id, const struct dims *d)
+static struct share share_of_all(enum param_id id, const struct dims *d)
 {
     const struct param p = param_get(id, &d->arch);
     const int64_t r = d->tp_rank;
@@ -88,6 +88,54 @@ struct share share_of(enum param_id id, const struct dims *d)
     }
     CHECK(false, "parameter %d has no shard", (int)id);
     return (struct share){0};
+}
+
+struct share share_of(enum param_id id, const struct dims *d)
+{
+    struct share s = share_of_all(id, d);
+
+    s.on_two_stages = id == PARAM_EMBED && d->arch.tied && d->pp > 1;
+    if (s.on_two_stages && d->pp_rank > 0) {
+        s.is_first = false;
+    }
+    return s;
+}
+
+bool share_is_here(enum param_id id, int layer, const struct dims *d)
+{
+    const struct param p = param_get(id, &d->arch);
+    const bool first = d->pp_rank == 0, last = d->pp_rank == d->pp - 1;
+    bool is_mine = false;
+
+    for (int c = 0; c < d->chunks; c++) {
+        const struct layers l = d->layers[c];
+        is_mine = is_mine || (layer >= l.first && layer < l.first + l.count);
+    }
+    if (!p.exists || p.in_layer) {
+        return p.exists && is_mine;
+    }
+    if (id == PARAM_EMBED || id == PARAM_POSITION) {
+        return first || (last && id == PARAM_EMBED && d->arch.tied);
+    }
+    return last;
+}
+
+int shares_count(const struct dims *d)
+{
+    int64_t layers = 0, n = 0;
+
+    for (int c = 0; c < d->chunks; c++) {
+        layers += d->layers[c].count;
+    }
+    for (int i = 0; i < PARAM_COUNT; i++) {
+        const struct param p = param_get((enum param_id)i, &d->arch);
+        if (p.exists && p.in_layer) {
+            n += layers;
+        } else {
+            n += share_is_here((enum param_id)i, 0, d);
+        }
+    }
+    return (int)n;
 }
 
 int64_t share_row(const struct share *s, int64_t row)

@@ -11,6 +11,10 @@
  *    ROWWISE    whole on every rank; with sequence parallel each rank has the gradient of its own rows of
  *               activations: a part of a sum
  *
+ * Of a pipeline a rank holds the parameters of its layers; the first stage has the embeddings, the last the final norm
+ * and the head. A tied embedding is on both: the gradient is the sum of the two, which the last one's copy leaves to the
+ * first to count.
+ *
  * Adapters of a divided layer have one half that is whole on every rank, with a part of its gradient.
  */
 #ifndef TRAINER_SHARES_H
@@ -30,9 +34,16 @@ struct share {
     int copies;                  /* ranks of the group that hold the same part                   */
     bool is_first;               /* of the copies: whose gradient counts in the norm             */
     bool is_partial;             /* the gradient is a part of a sum over the copies              */
+    bool on_two_stages;          /* it is a part of a sum over the first and the last stage      */
 };
 
 struct share share_of(enum param_id id, const struct dims *d);
+
+/* Whether the rank holds (a share of) the parameter; `layer` is that of the model. */
+bool share_is_here(enum param_id id, int layer, const struct dims *d);
+
+/* How many parameters it holds. */
+int shares_count(const struct dims *d);
 
 /* The row of the whole parameter of row `row` in memory; -1 for padding. */
 int64_t share_row(const struct share *s, int64_t row);

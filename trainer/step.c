@@ -23,32 +23,29 @@ static int choose_kernels(struct engine *e, const char *isa, int threads, struct
     return 0;
 }
 
-/* The order of microbatches in a step; the model's slots are what it needs. */
-static int list_actions(struct engine *e, const struct dims *d, struct err *err)
+static int list_passes(struct engine *e, const struct dims *d, struct err *err)
 {
-    const struct pipe pipe = {.pp = 1, .rank = 0, .chunks = 1, .micros = (int)d->micros};
-
-    e->actions = calloc(2 * (size_t)d->micros, sizeof *e->actions);
     e->width = calloc((size_t)d->micros, sizeof *e->width);
-    if (e->actions == NULL || e->width == NULL) {
+    if (e->width == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for %lld microbatches", (long long)d->micros);
     }
-    e->action_count = schedule_make(e->actions, &pipe);
-    CHECK(schedule_slots(e->actions, e->action_count) == e->model->slots, "%d slots planned",
-          e->model->slots);
-    return 0;
+    return d->training ? traffic_new(&e->passing, &e->model->traffic.pipe, err) : 0;
 }
 
 int engine_open(struct engine *e, const struct dims *d, const char *isa, struct err *err)
 {
-    *e = (struct engine){
-        .world = comm_self(), .tp = comm_self(), .kv = comm_self(), .dp = comm_self()};
+    *e = (struct engine){.world = comm_self(),
+                         .tp = comm_self(),
+                         .kv = comm_self(),
+                         .dp = comm_self(),
+                         .pp = comm_self(),
+                         .embedding = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
     if (rc == 0) {
         rc = model_new(&e->model, d, err);
     }
     if (rc == 0) {
-        rc = list_actions(e, d, err);
+        rc = list_passes(e, d, err);
     }
     if (rc == 0) {
         model_plan(e->model, &e->layout);
@@ -76,9 +73,8 @@ void engine_close(struct engine *e)
 {
     model_free(e->model);
     e->model = NULL;
-    free(e->actions);
+    traffic_free(&e->passing);
     free(e->width);
-    e->actions = NULL;
     e->width = NULL;
     memory_close(&e->memory);
 }
@@ -137,6 +133,7 @@ static void load_batch(struct engine *e, const struct data_rows *rows)
     const struct model *m = e->model;
     const struct dims *d = &m->d;
 
+    e->batch = d->B;
     for (int64_t micro = 0; micro < d->micros; micro++) {
         e->width[micro] = width_of(m, rows, micro);
         for (int64_t row = 0; row < d->B; row++) {
@@ -150,23 +147,84 @@ static void load_batch(struct engine *e, const struct data_rows *rows)
 static struct ctx narrow_ctx(struct engine *e, int64_t micro)
 {
     e->narrow = e->model->d;
+    e->narrow.B = e->batch;
     e->narrow.S = e->width[micro];
     e->narrow.R = e->narrow.B * e->narrow.S;
+    e->narrow.R_sp = e->narrow.R / e->narrow.sp;
     struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, e->narrow.R);
     c.d = &e->narrow;
     return c;
 }
 
-static struct ctx micro_ctx(struct engine *e, const struct step_input *in, int64_t micro)
-{
-    struct ctx c = narrow_ctx(e, micro);
+/* What the actions of a step, or of forward passes, share. */
+struct turn {
+    struct engine *e;
+    const struct step_input *in; /* NULL: forward passes alone */
+    double scale;
+    bool counts; /* forward passes end in losses */
+};
 
-    c.training = true;
-    c.slot = (int)(micro % e->model->slots);
-    c.drop.seed = in->seed;
-    c.drop.step = in->step;
-    c.drop.sample0 = in->consumed + (e->model->d.micro0 + micro) * e->model->d.B;
+static struct ctx action_ctx(const struct turn *t, const struct action *a, const struct errand *r)
+{
+    const struct model *m = t->e->model;
+    const struct ctx narrow = narrow_ctx(t->e, a->micro);
+    struct ctx c = model_chunk_ctx(m, &narrow, a->chunk,
+                                   t->in == NULL ? 0
+                                   : m->apart    ? r->own_slot
+                                                 : r->slot);
+
+    if (t->in != NULL) {
+        c.training = true;
+        c.drop.seed = t->in->seed;
+        c.drop.step = t->in->step;
+        c.drop.sample0 = t->in->consumed + (m->d.micro0 + a->micro) * m->d.B;
+    }
     return c;
+}
+
+static void act_forward(void *context, const struct action *a, const struct errand *r,
+                        struct tensor in, struct tensor out)
+{
+    const struct turn *t = context;
+    const struct model *m = t->e->model;
+    const struct ctx c = action_ctx(t, a, r);
+
+    model_chunk_forward(m, &c, a->chunk, in, out);
+    if (t->counts && m->chunks[a->chunk].is_last) {
+        model_loss(m, &c);
+    }
+}
+
+static void act_backward(void *context, const struct action *a, const struct errand *r,
+                         struct tensor in, struct tensor out)
+{
+    const struct turn *t = context;
+    const struct ctx c = action_ctx(t, a, r);
+
+    model_chunk_backward(t->e->model, &c, a->chunk, in, out, t->scale);
+}
+
+static int64_t rows_of(void *context, int micro)
+{
+    const struct turn *t = context;
+
+    return t->e->batch * t->e->width[micro] / t->e->model->d.sp;
+}
+
+static void run(struct turn *t, const struct traffic *traffic)
+{
+    struct engine *e = t->e;
+    const struct work work = {t, rows_of, act_forward, act_backward};
+    struct pipeline p = {.comm = &e->pp,
+                         .q = &e->q,
+                         .traffic = traffic,
+                         .mail = &e->model->mail,
+                         .work = &work,
+                         .cols = e->model->d.D};
+
+    CHECK(e->pp.size == e->model->d.pp, "%d pipeline ranks in a group of %d", e->model->d.pp,
+          e->pp.size);
+    pipeline_run(&p);
 }
 
 static void clear_sums(struct engine *e)
@@ -175,11 +233,13 @@ static void clear_sums(struct engine *e)
     e->k->zero(&e->q, e->model->head.hits);
 }
 
-/* Of all data-parallel ranks. */
+/* Of all data-parallel ranks; of a pipeline's ranks the last has them, the others 0. */
 static void sum_losses(struct engine *e)
 {
     comm_all_reduce(&e->dp, &e->q, e->model->head.loss_sum);
     comm_all_reduce(&e->dp, &e->q, e->model->head.hits);
+    comm_all_reduce(&e->pp, &e->q, e->model->head.loss_sum);
+    comm_all_reduce(&e->pp, &e->q, e->model->head.hits);
 }
 
 /* Loss and accuracy over `tokens` trained tokens. */
@@ -195,25 +255,18 @@ static struct step_result sums_of(const struct engine *e, int64_t tokens)
 
 static struct grad_groups groups_of(struct engine *e)
 {
-    return (struct grad_groups){&e->tp, &e->kv, &e->dp};
+    return (struct grad_groups){&e->tp, &e->kv, &e->dp, &e->pp, &e->embedding};
 }
 
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
 {
     struct model *m = e->model;
-    const double scale = in->trained > 0 ? 1.0 / (double)in->trained : 0.0;
+    struct turn t = {.e = e, .in = in, .scale = in->trained > 0 ? 1.0 / (double)in->trained : 0.0};
 
     load_batch(e, in->rows);
     grads_zero(m, e->k, &e->q);
     clear_sums(e);
-    for (int i = 0; i < e->action_count; i++) {
-        const struct ctx c = micro_ctx(e, in, e->actions[i].micro);
-        if (e->actions[i].forward) {
-            model_forward(m, &c);
-        } else {
-            model_backward(m, &c, scale);
-        }
-    }
+    run(&t, &m->traffic);
     sum_losses(e);
     *result = sums_of(e, in->trained);
     const struct grad_groups groups = groups_of(e);
@@ -235,22 +288,31 @@ void step_run(struct engine *e, const struct step_input *in, struct step_result 
     optim_step(e->model, e->k, &e->q, &a, &groups);
 }
 
+/* This rank's microbatches with samples from `at` on. */
+static int passes_at(const struct dims *d, int64_t at, int64_t samples)
+{
+    int n = 0;
+
+    while (n < d->micros && at + (d->micro0 + n) * d->B < samples) {
+        n++;
+    }
+    return n;
+}
+
 bool step_evaluate(struct engine *e, const struct data_set *set, const struct data_rows *rows,
                    bool (*stop)(void), struct step_result *result)
 {
     const struct dims *d = &e->model->d;
     const int64_t samples = data_samples(set), count = d->micros * d->B * e->dp.size;
+    struct turn t = {.e = e, .counts = true};
     int64_t tokens = 0;
 
     clear_sums(e);
     for (int64_t at = 0; at < samples; at += count) {
         tokens += data_batch_in_order(set, rows, at, count);
         load_batch(e, rows);
-        for (int64_t micro = 0; micro < d->micros && at + (d->micro0 + micro) * d->B < samples;
-             micro++) {
-            const struct ctx c = narrow_ctx(e, micro);
-            model_loss(e->model, &c);
-        }
+        traffic_pass(&e->passing, passes_at(d, at, samples));
+        run(&t, &e->passing);
         if (stop != NULL && stop()) {
             return false;
         }
@@ -260,26 +322,70 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
     return true;
 }
 
+/* Row `row` of the stream behind the last block, which one of the ranks that split rows has, on all of them. */
+static struct tensor row_of(struct engine *e, const struct ctx *c, int64_t row)
+{
+    const struct model *m = e->model;
+    const struct tensor out = here(c, m->out), one = tensor_slice(m->grad[0], 0, 1);
+    const int64_t owner = row / tensor_rows(out), at = row % tensor_rows(out);
+
+    if (m->d.sp == 1) {
+        return tensor_slice(out, row, 1);
+    }
+    if (owner == m->d.tp_rank) {
+        e->k->cast(&e->q, one, tensor_slice(out, at, 1));
+    }
+    comm_wait(&e->tp, &e->q, comm_start_broadcast(&e->tp, &e->q, one, (int)owner));
+    return one;
+}
+
+/* The last stage: logits behind a row, this rank's part of the vocabulary [1,V_tp]. */
+static struct tensor find_logits(struct engine *e, int64_t row)
+{
+    const struct model *m = e->model;
+    const struct ctx narrow = narrow_ctx(e, 0);
+    const struct ctx c = model_chunk_ctx(m, &narrow, m->d.chunks - 1, 0);
+
+    return head_logits(&m->head, &c, row_of(e, &c, row));
+}
+
+/* Parts of the last stage's ranks to all ranks, whole; absent in other stages. */
+static const real *tell_logits(struct engine *e, struct tensor part)
+{
+    const struct model *m = e->model;
+    const struct tensor mine = tensor_slice(m->logits, m->d.tp_rank, 1);
+
+    if (tensor_count(part) > 0) {
+        e->k->cast(&e->q, mine, part);
+        comm_wait(&e->tp, &e->q, comm_start_all_gather(&e->tp, &e->q, m->logits, mine));
+    }
+    comm_wait(&e->pp, &e->q, comm_start_broadcast(&e->pp, &e->q, m->logits, m->d.pp - 1));
+    return m->logits.data;
+}
+
 const real *step_logits(struct engine *e, const int32_t *ids, int64_t n)
 {
     const struct model *m = e->model;
-    const int64_t window = m->d.arch.window;
+    const int64_t window = m->d.arch.window, sp = m->d.sp;
+    const int64_t places = (n + sp - 1) / sp * sp; /* those behind n are seen by none before */
+    struct turn t = {.e = e};
+    struct tensor logits = tensor_none();
 
     CHECK(n >= 1 && n <= m->d.S, "%lld tokens", (long long)n);
-    for (int64_t i = 0; i < n; i++) {
-        ((int32_t *)m->ids.data)[i] = ids[i];
+    for (int64_t i = 0; i < places; i++) {
+        ((int32_t *)m->ids.data)[i] = i < n ? ids[i] : 0;
         ((int32_t *)m->pos.data)[i] = (int32_t)i;
         ((int32_t *)m->first[0].data)[i] = 0;
         if (m->first[1].data != NULL) {
             ((int32_t *)m->first[1].data)[i] = i >= window ? (int32_t)(i - window + 1) : 0;
         }
     }
-    e->narrow = m->d;
-    e->narrow.B = 1;
-    e->narrow.S = n;
-    e->narrow.R = n;
-    struct ctx c = model_ctx(m, e->k, &e->q, &e->tp, 0, n);
-    c.d = &e->narrow;
-    model_forward(m, &c);
-    return head_logits(&m->head, &c, tensor_slice(here(&c, m->out), n - 1, 1)).data;
+    e->batch = 1;
+    e->width[0] = places;
+    traffic_pass(&e->passing, 1);
+    run(&t, &e->passing);
+    if (m->chunks[m->d.chunks - 1].is_last) {
+        logits = find_logits(e, n - 1);
+    }
+    return tensor_count(m->logits) > 0 ? tell_logits(e, logits) : logits.data;
 }

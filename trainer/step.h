@@ -5,7 +5,6 @@
 #include "trainer/data/data.h"
 #include "trainer/memory.h"
 #include "trainer/model.h"
-#include "trainer/schedule.h"
 
 /* A model with memory and the machinery to run it. Not to be moved once open. */
 struct engine {
@@ -14,12 +13,13 @@ struct engine {
     struct memory memory;
     const struct kernels *k;
     struct queue q;
-    struct comm world, tp, kv,
-        dp;                 /* groups of one when opened; of ranks: set before the first step */
-    struct action *actions; /* owned [action_count]: forward and backward calls of a step */
-    int action_count;
-    int64_t *width;     /* owned [micros]: places of its rows that a step works on */
-    struct dims narrow; /* the model's, at the width of the present microbatch     */
+    /* groups of one when opened; of ranks: set before the first step. embedding: first and last stage, which share a
+     * tied one */
+    struct comm world, tp, kv, dp, pp, embedding;
+    struct traffic passing; /* of forward passes alone */
+    int64_t *width;         /* owned [micros]: places of its rows that a step works on */
+    int64_t batch;          /* samples in each of them                                 */
+    struct dims narrow;     /* the model's, at the width of the present microbatch     */
 };
 
 /* Plan, allocate and bind a model; weights are zero until loaded. isa: as in HONE_ISA, "" for the best.
@@ -50,7 +50,8 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
 /* step_gradients, then AdamW, unless loss or norm are not finite. */
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result);
 
-/* Logits of the token behind `n` tokens, at most dims.S, by a forward pass over them: real [V], valid until the next call. */
+/* Logits of the token behind `n` tokens, at most dims.S, by a forward pass over them: real [V], on all
+ * ranks, valid until the next call. All ranks call it. */
 const real *step_logits(struct engine *e, const int32_t *ids, int64_t n);
 
 /* Mean loss over a set, in order, and the number of its tokens in result. `rows` is memory for

@@ -18,8 +18,6 @@ void head_plan(struct head *h, struct planner *p, const struct embedding *e)
     if (!d->arch.tied) {
         plan_weights(p, &h->w, &h->dw, &id, 1, 0);
     }
-    h->loss_sum = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
-    h->hits = layout_take(p->lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     h->h = plan_scratch(p, d->act, d->R, d->D);
     h->h_sp = d->sp > 1 ? plan_scratch(p, d->act, d->R_sp, d->D) : h->h;
     h->logits = plan_scratch(p, DTYPE_REAL, d->chunk, d->V_tp);
@@ -118,10 +116,12 @@ void head_backward(const struct head *h, const struct ctx *c, struct tensor dx, 
 
 struct tensor head_logits(const struct head *h, const struct ctx *c, struct tensor x)
 {
+    const int64_t rows = tensor_rows(x);
+    const struct tensor logits = tensor_slice(h->logits, 0, rows);
     struct ctx some = *c;
 
-    some.rows = tensor_rows(x);
-    norm_forward(&h->norm, &some, here(&some, h->h), x);
-    product_forward(c, tensor_slice(h->logits, 0, some.rows), here(&some, h->h), h->w);
-    return tensor_slice(h->logits, 0, some.rows);
+    some.rows = rows * c->d->sp; /* the norm's tensors are of x's kind */
+    norm_forward(&h->norm, &some, here(&some, h->h_sp), x);
+    product_forward(c, logits, here(&some, h->h_sp), h->w);
+    return logits;
 }

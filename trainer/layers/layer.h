@@ -254,8 +254,9 @@ struct head {
     struct tensor h_sp, dh_sp; /* likewise of this rank's rows; h, dh without sequence parallel */
     struct tensor logits, dlogits; /* scratch [chunk,V], real; as act        */
     struct tensor stats, loss;     /* scratch [chunk,3], [chunk,1]             */
-    struct tensor loss_sum, hits;  /* f64 [1]: added to by each call; labels predicted right */
-    bool lowest;                   /* nothing below is trained                 */
+    struct tensor loss_sum,
+        hits;            /* f64 [1], the model's: added to by each call; labels predicted right */
+    bool lowest;         /* nothing below is trained                 */
     struct tensor parts; /* scratch [chunk tp,3]: statistics of all ranks; absent without */
 };
 void head_plan(struct head *h, struct planner *p, const struct embedding *e);

@@ -1,0 +1,129 @@
+/* f64_pipeline.c - in double: a pipeline of ranks finds what one rank finds. */
+#include "tests/layouts.h"
+
+static const char gpt2[] =
+    "{\"model_type\":\"gpt2\",\"n_embd\":16,\"n_layer\":4,\"n_head\":2,\"n_positions\":32,"
+    "\"vocab_size\":97,\"n_inner\":32}";
+static const char llama[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":16,\"intermediate_size\":24,\"num_hidden_layers\":4,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":101,"
+    "\"max_position_embeddings\":32,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
+static const char eight[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":16,\"intermediate_size\":24,\"num_hidden_layers\":8,"
+    "\"num_attention_heads\":2,\"num_key_value_heads\":2,\"vocab_size\":101,"
+    "\"max_position_embeddings\":32,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true}";
+
+/* A case, and a mesh that it is run on. */
+struct row {
+    struct job_case c;
+    int tp, dp, pp;
+};
+
+static const struct row rows[] = {
+    {{.name = "Llama", .config = llama}, 1, 1, 2},
+    {{.name = "Llama", .config = llama}, 1, 1, 4},
+    {{.name = "Llama, 2 chunks", .config = llama, .chunks = 2}, 1, 1, 2},
+    {{.name = "Llama, tensor parallel", .config = llama, .chunks = 2}, 2, 1, 2},
+    {{.name = "Llama, sequence parallel", .config = llama, .sequence = true, .chunks = 2}, 2, 1, 2},
+    {{.name = "GPT-2, sequence parallel", .config = gpt2, .sequence = true, .dropout = 0.1},
+     2,
+     1,
+     2},
+    {{.name = "Llama on 8 ranks", .config = llama}, 2, 2, 2},
+    {{.name = "Llama, 1 + 3 layers", .config = llama, .placing = "1,3"}, 1, 1, 2},
+    {{.name = "Llama, head alone", .config = llama, .placing = "0, 2, 2, 0"}, 1, 1, 4},
+    {{.name = "Llama, by cost", .config = llama, .placing = "auto"}, 1, 1, 3},
+    {{.name = "Llama, recomputed",
+      .config = llama,
+      .chunks = 2,
+      .recompute = RECOMPUTE_FULL,
+      .dropout = 0.1},
+     1,
+     1,
+     2},
+    {{.name = "adapters", .config = llama, .lora_rank = 2, .lora_dropout = 0.2}, 1, 1, 2},
+    {{.name = "adapters, 2 chunks", .config = llama, .lora_rank = 2, .chunks = 2}, 2, 1, 2},
+    {{.name = "frozen below",
+      .config = llama,
+      .freeze = "model.embed_tokens,model.layers.0,model.layers.1,model.layers.2"},
+     1,
+     1,
+     4},
+    {{.name = "frozen to a border",
+      .config = llama,
+      .chunks = 2,
+      .freeze = "model.embed_tokens, model.layers.0"},
+     1,
+     1,
+     2},
+    {{.name = "head alone is trained", .config = llama, .freeze = "model.*"}, 1, 1, 2},
+    {{.name = "GPT-2, tied", .config = gpt2, .dropout = 0.1}, 1, 1, 2},
+    {{.name = "GPT-2, tied, 2 chunks", .config = gpt2, .dropout = 0.1, .chunks = 2}, 1, 1, 2},
+    {{.name = "GPT-2, tied, tensor parallel", .config = gpt2}, 2, 1, 4},
+    {{.name = "GPT-2, tied, distributed optimizer",
+      .config = gpt2,
+      .distributed = true,
+      .bucket = 1000},
+     1,
+     2,
+     2},
+    {{.name = "GPT-2 with adapters", .config = gpt2, .lora_rank = 2}, 1, 1, 4},
+    {{.name = "8 layers, tied, 4 ranks of 2 chunks", .config = eight, .chunks = 2}, 1, 1, 4},
+    {{.name = "8 layers, tied, 2 ranks of 4 chunks", .config = eight, .chunks = 4}, 1, 1, 2},
+    {{.name = "8 layers, 2 ranks, groups of 4", .config = eight, .chunks = 2, .passes = 4},
+     1,
+     1,
+     2},
+    {{.name = "8 layers, uneven chunks", .config = eight, .chunks = 2, .placing = "3,1,1,3"},
+     1,
+     1,
+     2},
+};
+
+static void compare(const struct row *r, const struct found *one, const struct found *many)
+{
+    const struct arch a = case_arch(&r->c);
+    const int64_t n = params_count(&a);
+    const int ranks = r->tp * r->dp * r->pp;
+
+    for (int i = 0; i < LAYOUT_STEPS; i++) {
+        EXPECT_NEAR(many->loss[i], one->loss[i], 1e-11);
+        EXPECT_NEAR(many->norm[i], one->norm[i], 1e-9);
+        EXPECT_NEAR(many->hits[i], one->hits[i], 1e-12);
+    }
+    const double off = weight_difference(many, one, n);
+    printf("# %s, tp %d dp %d pp %d: loss %.6f to %.6f, weights differ by %.1e\n", r->c.name, r->tp,
+           r->dp, r->pp, one->loss[0], one->loss[LAYOUT_STEPS - 1], off);
+    EXPECT(off < 1e-9);
+    EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0]);
+    for (int rank = 0; rank < ranks; rank++) {
+        EXPECT_NEAR(many->told[rank], one->told[0], 1e-7);
+    }
+    if (a.tied) { /* both copies are one */
+        EXPECT(memcmp(many->weights, many->weights + n, (size_t)(a.V * a.D) * sizeof(real)) == 0);
+    }
+}
+
+static void a_pipeline_is_one_rank(void)
+{
+    static const struct mesh_sizes alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct row *r = &rows[i];
+        const struct arch a = case_arch(&r->c);
+        const struct mesh_sizes sizes = {.tp = r->tp, .cp = 1, .dp = r->dp, .pp = r->pp, .ep = 1};
+        struct found *one = run_layout(&r->c, &alone), *many = run_layout(&r->c, &sizes);
+        EXPECT(one != NULL && many != NULL);
+        if (one != NULL && many != NULL) {
+            compare(r, one, many);
+            (void)munmap(one, found_bytes(&a));
+            (void)munmap(many, found_bytes(&a));
+        }
+    }
+}
+
+int main(void)
+{
+    RUN(a_pipeline_is_one_rank);
+    return tap_done();
+}
