@@ -9,6 +9,7 @@
 #include "tests/tap.h"
 #include "trainer/base/io.h"
 #include "trainer/data/data.h"
+#include "trainer/ramp.h"
 
 static char folder[] = "/tmp/hone-data-XXXXXX";
 
@@ -487,6 +488,35 @@ static void any_number_of_workers_reads_the_same(void)
     token_file_close(f);
 }
 
+/* Steps of growing size go through the same samples in the same order. */
+static void batches_grow_by_a_schedule(void)
+{
+    struct token_file *f = bytes_file("grow", 1001);
+    const struct data_set s = {.file = f, .end = 1001, .S = S, .seed = 3};
+    struct ramp ramp;
+    struct err err;
+
+    EXPECT(ramp_read(&ramp, "0:1 90:2 400:3", 0, S, &err) == 0);
+    for (int workers = 0; workers <= 3; workers++) {
+        const struct data_reader_options o = {
+            .consumed = 3, .count = 3, .ramp = &ramp, .total = 1000, .workers = workers};
+        struct data_reader *r;
+        EXPECT(data_reader_open(&r, &s, &o, &err) == 0);
+        for (int64_t at = 3; at < 150;) {
+            struct batch want;
+            const struct data_rows rows = rows_of(&want), *got;
+            const int64_t count = ramp_at(&ramp, at);
+            const int64_t labels = data_batch(&s, &rows, at, count, o.total);
+            EXPECT(data_reader_next(r, &got) == labels);
+            EXPECT(memcmp(got->ids, want.ids, (size_t)(count * S) * 4) == 0);
+            EXPECT(memcmp(got->labels, want.labels, (size_t)(count * S) * 4) == 0);
+            at += count;
+        }
+        data_reader_close(r);
+    }
+    token_file_close(f);
+}
+
 int main(void)
 {
     struct err err;
@@ -509,6 +539,7 @@ int main(void)
     RUN(a_token_sees_its_own_document_when_they_are_apart);
     RUN(the_split_holds_out_the_end_and_shares_nothing);
     RUN(any_number_of_workers_reads_the_same);
+    RUN(batches_grow_by_a_schedule);
     tokenizer_close(small_tokenizer());
     (void)io_remove_tree(folder, &err);
     return tap_done();

@@ -111,10 +111,12 @@ int64_t data_batch_in_order(const struct data_set *s, const struct data_rows *ro
  * thread. All memory is taken at open. */
 struct data_reader;
 
+struct ramp;
 struct data_reader_options {
-    int64_t consumed; /* of the first batch           */
-    int64_t count;    /* rows of a batch              */
-    int64_t total;    /* samples of the whole training */
+    int64_t consumed;        /* of the first batch                            */
+    int64_t count;           /* rows of a batch, of the largest with `ramp`   */
+    const struct ramp *ramp; /* how many rows each has (trainer/ramp.h), copied; NULL: `count` */
+    int64_t total;           /* samples of the whole training */
     int workers;
 };
 

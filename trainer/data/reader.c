@@ -1,7 +1,7 @@
 /* reader.c - batches made ahead by threads.
  *
  * Batch number b lies in slot b % slots. A worker takes the next number that no worker has, waits until its slot
- * is free, fills it. Which thread makes a batch does not matter: a batch is a function of its number.
+ * is free, fills it. Which thread makes a batch does not matter: a batch is a function of the samples before it.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "kernels/check.h"
 #include "trainer/data/data.h"
+#include "trainer/ramp.h"
 
 struct slot {
     struct data_rows rows; /* in reader.memory */
@@ -19,6 +20,7 @@ struct slot {
 struct data_reader {
     struct data_set set;
     struct data_reader_options o;
+    struct ramp ramp;
     int32_t *memory;    /* owned */
     struct slot *slots; /* owned */
     int slot_count;
@@ -29,6 +31,7 @@ struct data_reader {
     pthread_cond_t changed;
     /* Guarded by lock: */
     int64_t taken; /* batches that workers have taken on      */
+    int64_t next;  /* sample that the next of these begins with */
     int64_t given; /* batches that the caller has asked for   */
     bool stop;     /* and slots[].ready                       */
 };
@@ -43,10 +46,23 @@ size_t data_reader_bytes(const struct data_set *s, const struct data_reader_opti
     return (size_t)slots_for(o->workers) * 4 * (size_t)o->count * (size_t)s->S * sizeof(int32_t);
 }
 
-static void fill(struct data_reader *r, struct slot *s, int64_t batch)
+/* The samples of the next batch. */
+struct samples {
+    int64_t at, count;
+};
+
+static struct samples take(struct data_reader *r)
 {
-    s->trained =
-        data_batch(&r->set, &s->rows, r->o.consumed + batch * r->o.count, r->o.count, r->o.total);
+    const struct samples s = {r->next, ramp_at(&r->ramp, r->next)};
+
+    r->next += s.count;
+    r->taken++;
+    return s;
+}
+
+static void fill(struct data_reader *r, struct slot *s, struct samples of)
+{
+    s->trained = data_batch(&r->set, &s->rows, of.at, of.count, r->o.total);
 }
 
 static void *work(void *context)
@@ -60,10 +76,11 @@ static void *work(void *context)
             (void)pthread_cond_wait(&r->changed, &r->lock);
             continue;
         }
-        const int64_t batch = r->taken++;
+        const int64_t batch = r->taken;
+        const struct samples of = take(r);
         struct slot *s = &r->slots[batch % r->slot_count];
         (void)pthread_mutex_unlock(&r->lock);
-        fill(r, s, batch);
+        fill(r, s, of);
         (void)pthread_mutex_lock(&r->lock);
         s->ready = batch;
         (void)pthread_cond_broadcast(&r->changed);
@@ -116,6 +133,12 @@ int data_reader_open(struct data_reader **out, const struct data_set *s,
     }
     r->set = *s;
     r->o = *o;
+    r->next = o->consumed;
+    r->ramp = (struct ramp){.count = 1, .size = {o->count}, .sequence = s->S};
+    if (o->ramp != NULL) {
+        r->ramp = *o->ramp;
+    }
+    CHECK(ramp_largest(&r->ramp) <= o->count, "rows of %lld", (long long)o->count);
     r->slot_count = slots_for(o->workers);
     (void)pthread_mutex_init(&r->lock, NULL);
     (void)pthread_cond_init(&r->changed, NULL);
@@ -133,7 +156,8 @@ int64_t data_reader_next(struct data_reader *r, const struct data_rows **rows)
     struct slot *s = &r->slots[r->given % r->slot_count];
 
     if (r->o.workers == 0) {
-        fill(r, s, r->given++);
+        r->given++;
+        fill(r, s, take(r));
         *rows = &s->rows;
         return s->trained;
     }
