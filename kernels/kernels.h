@@ -9,9 +9,9 @@
  *     its comment says "in place";
  *   - dX is the gradient of the loss with respect to X; gradients of weights are ADDED to, gradients
  *     of activations are OVERWRITTEN;
- *   - activations and weights are DTYPE_REAL or DTYPE_BF16, read and written through f32 (f64 in the
- *     double build); gradients of weights, statistics and moments are DTYPE_REAL; rounding to bf16 is
- *     to nearest, ties to even;
+ *   - activations and weights are DTYPE_REAL, DTYPE_BF16 or DTYPE_F16, read and written through f32 (f64 in
+ *     the double build); gradients of weights, statistics and moments are DTYPE_REAL; rounding is to
+ *     nearest, ties to even;
  *   - sums are kept in real whatever the element type, in an order that does not depend on the
  *     number of threads (gemm excepted, whose library may block the depth by it), and that is always
  *     the same, so that a run repeats bit for bit on the same machine with the same threads;
@@ -72,11 +72,20 @@ struct kernels {
     const char *isa;  /* "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+bf16"; ""   */
 
     /* c = op(a) op(b) + beta c.   op(a) [M,K], op(b) [K,N], c [M,N]; beta is 0 or 1.
-     * Types (a = b): real with c real; bf16 with c bf16 or real. Products are summed in real. */
+     * Types (a = b): real with c real; bf16 or f16 with c of that type or real. Products are summed in
+     * real. */
     void (*gemm)(struct queue *q, struct tensor c, struct tensor a, enum trans ta, struct tensor b,
                  enum trans tb, float beta);
 
-    /* c = a b^T.   a [M,K], b [N,K], c [M,N], types as for gemm. Row m of c is a function of row m of a
+    /* c = factor op(a) op(b) + beta c.   a, b E4M3 or E5M2, c real, bf16 or f16; as gemm beside that. */
+    void (*gemm_scaled)(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
+                        struct tensor b, enum trans tb, float beta, double factor);
+    /* y = scale x, E4M3 or E5M2: to nearest, ties to even, saturating; a NaN stays one.   x real, bf16 or f16.
+     * amax[0] = the larger of amax[0] and of every |x|, NaNs passed over.   amax [1] f32, may be absent. */
+    void (*quantise)(struct queue *q, struct tensor y, struct tensor amax, struct tensor x,
+                     double scale);
+
+    /* c = a b^T.   a [M,K], b [N,K], c [M,N], types as for gemm but f16. Row m of c is a function of row m of a
      * and of b alone, bit for bit: not of M, of the other rows or of the number of threads. */
     void (*gemm_rows)(struct queue *q, struct tensor c, struct tensor a, struct tensor b);
 
@@ -178,13 +187,13 @@ struct kernels {
     /* hits[0] += trained rows whose label has the largest logit (a tie counts).   hits [1] f64, on the device. */
     void (*cross_entropy_hits)(struct queue *q, struct tensor hits, struct tensor stats,
                                struct tensor labels);
-    /* dlogits = scale (softmax - onehot); 0 in rows not trained and in padding. dlogits [R,V] real
-     * or bf16; it may be logits itself (in place) when real. */
+    /* dlogits = scale (softmax - onehot); 0 in rows not trained and in padding. dlogits [R,V] real,
+     * bf16 or f16; it may be logits itself (in place) when real. */
     void (*cross_entropy_backward)(struct queue *q, struct tensor dlogits, struct tensor logits,
                                    struct tensor stats, struct tensor labels, int64_t vocab0,
                                    int64_t valid, double scale);
 
-    /* master, m, v [n] real in place; grad [n] real; low [n] bf16 receives the rounded master; it
+    /* master, m, v [n] real in place; grad [n] real; low [n] bf16 or f16 receives the rounded master; it
      * may be absent. */
     void (*adamw)(struct queue *q, struct tensor master, struct tensor m, struct tensor v,
                   struct tensor low, struct tensor grad, const struct adamw *a);
@@ -193,7 +202,7 @@ struct kernels {
     void (*sum_squares)(struct queue *q, struct tensor out, struct tensor x);
     void (*sum)(struct queue *q, struct tensor out, struct tensor x);
 
-    /* y = x with the element type of y: any of f32, f64, bf16, f16 to any. */
+    /* y = x with the element type of y: any of f32, f64, bf16, f16, E4M3, E5M2 to any. */
     void (*cast)(struct queue *q, struct tensor y, struct tensor x);
     /* Bytes to zero. */
     void (*zero)(struct queue *q, struct tensor y);

@@ -5,8 +5,9 @@
 
 size_t dtype_size(enum dtype type)
 {
-    static const size_t size[DTYPE_COUNT] = {[DTYPE_F32] = 4, [DTYPE_F64] = 8, [DTYPE_BF16] = 2,
-                                             [DTYPE_F16] = 2, [DTYPE_I32] = 4, [DTYPE_I64] = 8};
+    static const size_t size[DTYPE_COUNT] = {
+        [DTYPE_F32] = 4,  [DTYPE_F64] = 8,  [DTYPE_BF16] = 2, [DTYPE_F16] = 2,
+        [DTYPE_E4M3] = 1, [DTYPE_E5M2] = 1, [DTYPE_I32] = 4,  [DTYPE_I64] = 8};
 
     return size[type];
 }
@@ -14,8 +15,8 @@ size_t dtype_size(enum dtype type)
 const char *dtype_name(enum dtype type)
 {
     static const char *const name[DTYPE_COUNT] = {
-        [DTYPE_F32] = "f32", [DTYPE_F64] = "f64", [DTYPE_BF16] = "bf16",
-        [DTYPE_F16] = "f16", [DTYPE_I32] = "i32", [DTYPE_I64] = "i64"};
+        [DTYPE_F32] = "f32",   [DTYPE_F64] = "f64",   [DTYPE_BF16] = "bf16", [DTYPE_F16] = "f16",
+        [DTYPE_E4M3] = "e4m3", [DTYPE_E5M2] = "e5m2", [DTYPE_I32] = "i32",   [DTYPE_I64] = "i64"};
 
     return name[type];
 }

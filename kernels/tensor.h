@@ -15,7 +15,19 @@
 extern "C" {
 #endif
 
-enum dtype { DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16, DTYPE_I32, DTYPE_I64, DTYPE_COUNT };
+/* E4M3 and E5M2 are the 8-bit floats of the OCP ("OCP 8-bit Floating Point Specification", 2023): the first
+ * has no infinities and ends at 448, the second ends at 57344. */
+enum dtype {
+    DTYPE_F32,
+    DTYPE_F64,
+    DTYPE_BF16,
+    DTYPE_F16,
+    DTYPE_E4M3,
+    DTYPE_E5M2,
+    DTYPE_I32,
+    DTYPE_I64,
+    DTYPE_COUNT
+};
 
 struct tensor {
     void *data;      /* device or host address; NULL in a dry run           */

@@ -21,14 +21,19 @@ static int64_t rounded_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
+static bool is_eighth(enum dtype type)
+{
+    return type == DTYPE_E4M3 || type == DTYPE_E5M2;
+}
+
 /* What the plain GEMM packs: one block of b for all, one slice of a for each thread, and the sums of
- * one block of c where c cannot hold them itself. */
-static size_t plain_gemm(enum dtype out, int threads)
+ * one block of c where c cannot hold them itself or they are scaled. */
+static size_t plain_gemm(enum dtype type, enum dtype out, int threads)
 {
     size_t bytes = reals((int64_t)GEMM_DEPTH * GEMM_COLS);
 
     bytes += (size_t)threads * reals((int64_t)GEMM_DEPTH * GEMM_ROWS_THREAD);
-    if (out != DTYPE_REAL) {
+    if (out != DTYPE_REAL || is_eighth(type)) {
         bytes += reals((int64_t)GEMM_ROWS * GEMM_COLS);
     }
     return bytes;
@@ -48,7 +53,8 @@ size_t workspace_gemm(int64_t M, int64_t N, int64_t K, enum dtype type, enum dty
 {
     CHECK(M >= 0 && N >= 0 && K >= 0 && threads >= 1, "gemm %lld x %lld x %lld", (long long)M,
           (long long)N, (long long)K);
-    const size_t library = library_gemm(type, threads), plain = plain_gemm(out, threads);
+    const size_t library = is_eighth(type) ? 0 : library_gemm(type, threads);
+    const size_t plain = plain_gemm(type, out, threads);
     return library > plain ? library : plain;
 }
 

@@ -10,7 +10,8 @@
 
 #include "kernels/kernels.h"
 
-/* Bytes for gemm with op(a) [M,K], op(b) [K,N] of element type `type` and c of type `out`. */
+/* Bytes for gemm, or for an 8-bit `type` gemm_scaled, with op(a) [M,K], op(b) [K,N] of element type `type`
+ * and c of type `out`. */
 size_t workspace_gemm(int64_t M, int64_t N, int64_t K, enum dtype type, enum dtype out,
                       int threads);
 

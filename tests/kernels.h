@@ -102,6 +102,52 @@ __attribute__((unused)) static uint16_t nearest_bf16(double x)
     return best;
 }
 
+/* What a code of f16, E4M3 or E5M2 stands for: sign, exponent, mantissa, as the formats are defined. */
+__attribute__((unused)) static double small_value(enum dtype type, unsigned code)
+{
+    const int mantissa = type == DTYPE_F16 ? 10 : type == DTYPE_E4M3 ? 3 : 2;
+    const int bias = type == DTYPE_E4M3 ? 7 : 15, width = type == DTYPE_F16 ? 16 : 8;
+    const unsigned sign = code >> (width - 1), rest = code & ((1U << (width - 1)) - 1);
+    const int exponent = (int)(rest >> mantissa);
+    const double part = ldexp((double)(rest & ((1U << mantissa) - 1)), -mantissa);
+    double v = exponent == 0 ? ldexp(part, 1 - bias) : ldexp(1 + part, exponent - bias);
+
+    if (type == DTYPE_E4M3 && rest == 0x7f) {
+        v = (double)NAN;
+    } else if (type != DTYPE_E4M3 && exponent == 31) {
+        v = part > 0 ? (double)NAN : (double)INFINITY;
+    }
+    return sign != 0 ? -v : v;
+}
+
+/* The code whose value is nearest to x, of two the even one: codes without a sign grow with their values.
+ * The 8-bit types end at their largest finite value, f16 at the value from which it rounds to infinity. */
+__attribute__((unused)) static uint16_t nearest_small(enum dtype type, double x)
+{
+    const unsigned sign = type == DTYPE_F16 ? 0x8000U : 0x80U;
+    const unsigned top = type == DTYPE_F16 ? 0x7bffU : type == DTYPE_E4M3 ? 0x7eU : 0x7bU;
+    unsigned low = 0, high = top;
+
+    if (x != x) {
+        return (uint16_t)(type == DTYPE_F16 ? 0x7e00U : 0x7fU);
+    }
+    if (type == DTYPE_F16 && fabs(x) >= 65520.0) {
+        return (uint16_t)(0x7c00U | (x < 0 ? sign : 0));
+    }
+    while (high - low > 1) {
+        const unsigned mid = (low + high) / 2;
+        if (small_value(type, mid) <= fabs(x)) {
+            low = mid;
+        } else {
+            high = mid;
+        }
+    }
+    const double below = fabs(x) - small_value(type, low),
+                 above = small_value(type, high) - fabs(x);
+    const bool up = above < below || (above <= below && (high & 1U) == 0);
+    return (uint16_t)((up ? high : low) | (signbit(x) != 0 ? sign : 0));
+}
+
 __attribute__((unused)) static double value_at(struct tensor t, int64_t i)
 {
     switch (t.type) {
@@ -109,7 +155,9 @@ __attribute__((unused)) static double value_at(struct tensor t, int64_t i)
     case DTYPE_F64: return ((const double *)t.data)[i];
     case DTYPE_BF16: return bf16_value(((const uint16_t *)t.data)[i]);
     case DTYPE_I32: return (double)((const int32_t *)t.data)[i];
-    case DTYPE_F16:
+    case DTYPE_F16: return small_value(t.type, ((const uint16_t *)t.data)[i]);
+    case DTYPE_E4M3:
+    case DTYPE_E5M2: return small_value(t.type, ((const uint8_t *)t.data)[i]);
     case DTYPE_I64:
     case DTYPE_COUNT: break;
     }
@@ -124,7 +172,9 @@ __attribute__((unused)) static void set_at(struct tensor t, int64_t i, double v)
     case DTYPE_F64: ((double *)t.data)[i] = v; return;
     case DTYPE_BF16: ((uint16_t *)t.data)[i] = nearest_bf16(v); return;
     case DTYPE_I32: ((int32_t *)t.data)[i] = (int32_t)v; return;
-    case DTYPE_F16:
+    case DTYPE_F16: ((uint16_t *)t.data)[i] = nearest_small(t.type, v); return;
+    case DTYPE_E4M3:
+    case DTYPE_E5M2: ((uint8_t *)t.data)[i] = (uint8_t)nearest_small(t.type, v); return;
     case DTYPE_I64:
     case DTYPE_COUNT: break;
     }

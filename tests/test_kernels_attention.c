@@ -132,7 +132,7 @@ static void run_both(struct problem *p)
 static void check_problem(struct problem p)
 {
     const struct answer w = answer_of(&p);
-    const bool rounded = p.qkv.type == DTYPE_BF16;
+    const bool rounded = p.qkv.type != DTYPE_REAL;
 
     run_both(&p);
     EXPECT_CLOSE(p.out, w.out, rounded ? ROUNDED : 2 * EXACT);
@@ -157,6 +157,7 @@ static void follows_the_formula_for_odd_sizes(void)
         kernels_cpu_threads(1 + (int)i % 4);
         check_problem(problem_of(shape_of(c[0], c[1], c[2], c[3], c[4]), DTYPE_REAL, 0, 0));
         check_problem(problem_of(shape_of(c[0], c[1], c[2], c[3], c[4]), DTYPE_BF16, 0, 0));
+        check_problem(problem_of(shape_of(c[0], c[1], c[2], c[3], c[4]), DTYPE_F16, 0, 0));
     }
     kernels_cpu_threads(1);
 }
@@ -262,7 +263,7 @@ static void check_decoding(struct attention_shape s, enum dtype type, int64_t wi
             const struct tensor got = tensor_slice(out, b, 1);
             const struct tensor want = tensor_slice(p.out, b * s.S + t, 1);
             CHECK(tensor_bytes(want) == wide, "rows of %zu bytes", wide);
-            EXPECT_CLOSE(got, doubles_of(want), type == DTYPE_BF16 ? 2 * ROUNDED : 4 * EXACT);
+            EXPECT_CLOSE(got, doubles_of(want), type != DTYPE_REAL ? 2 * ROUNDED : 4 * EXACT);
             taken_count--;
             free(taken[taken_count]);
         }

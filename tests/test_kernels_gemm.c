@@ -95,6 +95,55 @@ static void multiplies_bf16_into_bf16(void)
     check_all_forms(f, ROUNDED);
 }
 
+static void multiplies_f16(void)
+{
+    struct form f = reals;
+
+    f.type = DTYPE_F16;
+    check_all_forms(f, EXACT);
+    f.out = DTYPE_F16;
+    check_all_forms(f, ROUNDED / 8);
+}
+
+/* c = factor a b (+ c), of all pairs of 8-bit types. */
+static void check_scaled(struct form f, enum dtype other, double factor)
+{
+    const struct tensor a = operand(f.type, f.ta, f.M, f.K), b = operand(other, f.tb, f.K, f.N);
+    const struct tensor c = take_random(f.out, f.M, f.N, 1);
+    struct queue q = take_queue(workspace_gemm(f.M, f.N, f.K, f.type, f.out, 4));
+    const double *old = doubles_of(c);
+    struct form product = f;
+    product.beta = 0.0F;
+    const struct tensor zero = take(DTYPE_REAL, f.M, f.N);
+    double *want = reference(product, zero, a, b);
+
+    for (int64_t i = 0; i < f.M * f.N; i++) {
+        want[i] = want[i] * factor + (f.beta != 0.0F ? old[i] : 0);
+    }
+    k->gemm_scaled(&q, c, a, f.ta, b, f.tb, f.beta, factor);
+    EXPECT_CLOSE(c, want, f.out == DTYPE_REAL ? EXACT : ROUNDED);
+    free_all();
+}
+
+static void multiplies_8_bit_floats_and_scales(void)
+{
+    static const enum dtype outs[] = {DTYPE_REAL, DTYPE_BF16, DTYPE_F16};
+
+    for (int i = 0; i < SIZES * 12; i++) {
+        const struct form f = {.M = sizes[i / 12][0],
+                               .N = sizes[i / 12][1],
+                               .K = sizes[i / 12][2],
+                               .ta = (i & 1) != 0 ? TRANSPOSED : AS_IS,
+                               .tb = (i & 2) != 0 ? TRANSPOSED : AS_IS,
+                               .type = i % 5 < 2 ? DTYPE_E5M2 : DTYPE_E4M3,
+                               .out = outs[i % 3],
+                               .beta = (i & 4) != 0 ? 1.0F : 0.0F};
+        kernels_cpu_threads(1 + i % 4);
+        check_scaled(f, i % 7 < 3 ? DTYPE_E5M2 : DTYPE_E4M3, i % 2 == 0 ? 0.37 : 3.0);
+    }
+    kernels_cpu_threads(1);
+}
+
 static void overwrites_what_was_not_a_number(void)
 {
     const struct tensor a = take_random(DTYPE_REAL, 5, 6, 1), b = take_random(DTYPE_REAL, 6, 7, 1);
@@ -173,7 +222,7 @@ static void multiplies_rows(void)
         const double *want = reference(f, c, a, b);
         kernels_cpu_threads(1 + i % 4);
         k->gemm_rows(&q, c, a, b);
-        EXPECT_CLOSE(c, want, out == DTYPE_BF16 ? ROUNDED : EXACT);
+        EXPECT_CLOSE(c, want, out != DTYPE_REAL ? ROUNDED : EXACT);
         free_all();
     }
     kernels_cpu_threads(1);
@@ -209,6 +258,8 @@ static void run_tests(const struct kernels *table)
     RUN(multiplies_reals);
     RUN(multiplies_bf16_into_reals);
     RUN(multiplies_bf16_into_bf16);
+    RUN(multiplies_f16);
+    RUN(multiplies_8_bit_floats_and_scales);
     RUN(overwrites_what_was_not_a_number);
     RUN(carries_not_a_number_into_its_row_only);
     RUN(a_product_over_nothing_is_zero);

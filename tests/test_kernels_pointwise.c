@@ -4,7 +4,7 @@
 
 static const struct kernels *k;
 
-static const enum dtype types[] = {DTYPE_REAL, DTYPE_BF16};
+static const enum dtype types[] = {DTYPE_REAL, DTYPE_BF16, DTYPE_F16};
 
 static double act(enum activation a, double x)
 {
@@ -34,9 +34,9 @@ enum { ACT_SIZE = 37 * 301 };
 
 static void activations_follow_their_formulas(void)
 {
-    for (int i = 0; i < ACT_COUNT * 2; i++) {
-        const enum activation a = (enum activation)(i / 2);
-        const enum dtype type = types[i % 2];
+    for (int i = 0; i < ACT_COUNT * 3; i++) {
+        const enum activation a = (enum activation)(i / 3);
+        const enum dtype type = types[i % 3];
         const struct tensor x = take_random(type, 37, 301, 6), y = take(type, 37, 301);
         const struct tensor dy = take_random(type, 37, 301, 1), dx = take(type, 37, 301);
         double *want = take_doubles(ACT_SIZE), *want_d = take_doubles(ACT_SIZE);
@@ -47,8 +47,8 @@ static void activations_follow_their_formulas(void)
         kernels_cpu_threads(1 + i % 4);
         k->activation_forward(NULL, y, x, a);
         k->activation_backward(NULL, dx, dy, x, a);
-        EXPECT_CLOSE(y, want, type == DTYPE_BF16 ? ROUNDED : EXACT);
-        EXPECT_CLOSE(dx, want_d, type == DTYPE_BF16 ? ROUNDED : EXACT + 1e-10);
+        EXPECT_CLOSE(y, want, type != DTYPE_REAL ? ROUNDED : EXACT);
+        EXPECT_CLOSE(dx, want_d, type != DTYPE_REAL ? ROUNDED : EXACT + 1e-10);
         free_all();
     }
     kernels_cpu_threads(1);
@@ -110,8 +110,8 @@ static void check_swiglu(int64_t R, int64_t F, enum dtype type)
     }
     k->swiglu_forward(NULL, y, gu);
     k->swiglu_backward(NULL, dgu, dy, gu);
-    EXPECT_CLOSE(y, want, type == DTYPE_BF16 ? ROUNDED : EXACT);
-    EXPECT_CLOSE(dgu, want_d, type == DTYPE_BF16 ? ROUNDED : EXACT + 1e-10);
+    EXPECT_CLOSE(y, want, type != DTYPE_REAL ? ROUNDED : EXACT);
+    EXPECT_CLOSE(dgu, want_d, type != DTYPE_REAL ? ROUNDED : EXACT + 1e-10);
     free_all();
 }
 
@@ -128,25 +128,25 @@ static void swiglu_follows_its_formula(void)
 
 static void adds_tensors_of_any_types(void)
 {
-    for (int i = 0; i < 8; i++) {
-        const struct tensor a = take_random(types[i & 1], 3, 701, 1);
-        const struct tensor b = take_random(types[i >> 1 & 1], 3, 701, 1);
-        const struct tensor y = take(types[i >> 2], 3, 701);
+    for (int i = 0; i < 27; i++) {
+        const struct tensor a = take_random(types[i % 3], 3, 701, 1);
+        const struct tensor b = take_random(types[i / 3 % 3], 3, 701, 1);
+        const struct tensor y = take(types[i / 9], 3, 701);
         double *want = doubles_of(a);
         for (int64_t j = 0; j < 2103; j++) {
             want[j] += value_at(b, j);
         }
         k->add(NULL, y, a, b);
-        EXPECT_CLOSE(y, want, y.type == DTYPE_BF16 ? ROUNDED : EXACT);
+        EXPECT_CLOSE(y, want, y.type != DTYPE_REAL ? ROUNDED : EXACT);
         k->add(NULL, a, a, b);
-        EXPECT_CLOSE(a, want, a.type == DTYPE_BF16 ? ROUNDED : EXACT);
+        EXPECT_CLOSE(a, want, a.type != DTYPE_REAL ? ROUNDED : EXACT);
         free_all();
     }
 }
 
 static void scales_in_place(void)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const struct tensor y = take_random(types[i], 3, 701, 1);
         double *want = doubles_of(y);
         for (int64_t j = 0; j < 2103; j++) {
@@ -154,7 +154,7 @@ static void scales_in_place(void)
         }
         kernels_cpu_threads(1 + i);
         k->scale(NULL, y, -1.75);
-        EXPECT_CLOSE(y, want, y.type == DTYPE_BF16 ? ROUNDED : EXACT);
+        EXPECT_CLOSE(y, want, y.type != DTYPE_REAL ? ROUNDED : EXACT);
         free_all();
     }
     kernels_cpu_threads(1);
@@ -168,9 +168,9 @@ static void takes_and_adds_columns(void)
 
     for (int i = 0; i < 6; i++) {
         const int64_t first = firsts[i / 2];
-        const struct tensor y = take_random(types[i % 2], ROWS, WIDTH, 1);
-        const struct tensor part = take(types[i % 2], ROWS, PART);
-        const struct tensor more = take_random(types[i % 2], ROWS, PART, 1);
+        const struct tensor y = take_random(types[i % 3], ROWS, WIDTH, 1);
+        const struct tensor part = take(types[i % 3], ROWS, PART);
+        const struct tensor more = take_random(types[i % 3], ROWS, PART, 1);
         double *want_part = take_doubles(ROWS * PART), *want = doubles_of(y);
         for (int64_t j = 0; j < ROWS * PART; j++) {
             const int64_t at = j / PART * WIDTH + first + j % PART;
@@ -181,7 +181,7 @@ static void takes_and_adds_columns(void)
         k->take_columns(NULL, part, y, first);
         EXPECT_CLOSE(part, want_part, 0.0);
         k->add_columns(NULL, y, more, first);
-        EXPECT_CLOSE(y, want, y.type == DTYPE_BF16 ? ROUNDED : EXACT);
+        EXPECT_CLOSE(y, want, y.type != DTYPE_REAL ? ROUNDED : EXACT);
         free_all();
     }
     kernels_cpu_threads(1);

@@ -25,8 +25,9 @@ static struct onednn_product product_of(struct tensor c, struct tensor a, enum t
           (long long)p.N);
     CHECK((tb == AS_IS ? tensor_rows(b) : tensor_cols(b)) == p.K, "a and b do not meet at %lld",
           (long long)p.K);
-    CHECK(a.type == b.type && (a.type == DTYPE_F32 || a.type == DTYPE_BF16) &&
-              (c.type == DTYPE_F32 || (c.type == DTYPE_BF16 && a.type == DTYPE_BF16)),
+    CHECK(a.type == b.type &&
+              (a.type == DTYPE_F32 || a.type == DTYPE_BF16 || a.type == DTYPE_F16) &&
+              (c.type == DTYPE_F32 || c.type == a.type),
           "%s times %s into %s", dtype_name(a.type), dtype_name(b.type), dtype_name(c.type));
     CHECK(beta == 0.0F || beta == 1.0F, "beta %g", (double)beta);
     return p;
@@ -56,14 +57,14 @@ void cpu_gemm(struct queue *q, struct tensor c, struct tensor a, enum trans ta, 
 {
     const struct onednn_product p = product_of(c, a, ta, b, tb, beta);
     const struct cpu_isa *isa = cpu_chosen();
-    const bool bf16 = a.type == DTYPE_BF16;
+    const bool half = a.type != DTYPE_F32;
 
-    const bool plain =
-        p.M == 0 || p.N == 0 || p.K == 0 || is_small(&p) || (bf16 && isa != &cpu_isa_v4bf16);
+    const bool plain = p.M == 0 || p.N == 0 || p.K == 0 || is_small(&p) || a.type == DTYPE_F16 ||
+                       (half && isa != &cpu_isa_v4bf16);
     if (!plain && prefers_matmul(&p) && onednn_matmul(&p, q, c.data, a.data, b.data)) {
         return;
     }
-    if (plain || bf16) {
+    if (plain || half) {
         isa->gemm_plain(q, c, a, ta, b, tb, beta);
     } else {
         onednn_sgemm(&p, c.data, a.data, b.data);

@@ -50,14 +50,15 @@ void VEC(adamw)(struct queue *q, struct tensor master, struct tensor m, struct t
     check_real(m, count);
     check_real(v, count);
     check_real(grad, count);
-    CHECK(low.data == NULL || (low.type == DTYPE_BF16 && tensor_count(low) == count),
+    CHECK(low.data == NULL ||
+              ((low.type == DTYPE_BF16 || low.type == DTYPE_F16) && tensor_count(low) == count),
           "rounded weights: %lld of %lld", (long long)tensor_count(low), (long long)count);
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t t = 0; t < tiles; t++) {
         const int64_t at = t * TILE, n = smaller(TILE, count - at);
         update(p + at, mv + at, vv + at, g + at, n, s);
         if (low.data != NULL) {
-            half_round((uint16_t *)low.data + at, p + at, n);
+            tile_round(low, at, n, p + at);
         }
     }
 }

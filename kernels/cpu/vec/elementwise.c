@@ -127,29 +127,6 @@ void VEC(dropout)(struct queue *q, struct tensor y, struct tensor x, const struc
     }
 }
 
-/* f16 to float: the exponent is moved by a multiplication, which also makes subnormals right. */
-static ALWAYS_INLINE float f16_float(uint16_t x)
-{
-    const uint32_t sign = (uint32_t)(x & 0x8000U) << 16, rest = (uint32_t)(x & 0x7fffU);
-    const float small = bits_float(rest << 13) * 0x1p112F;
-    const float large = bits_float((rest << 13) | 0x7f800000U);
-
-    return bits_float(float_bits(rest >= 0x7c00U ? large : small) | sign);
-}
-
-/* float to f16, to nearest even. Normal results: the bits that go are rounded by an addition.
- * Subnormal ones: adding 0.5 lets the float unit round at 2^-24. NaNs become quiet. */
-static ALWAYS_INLINE uint16_t float_f16(float x)
-{
-    const uint32_t bits = float_bits(x), sign = bits & 0x80000000U, size = bits ^ sign;
-    const uint32_t normal = (size + 0xc8000fffU + ((size >> 13) & 1U)) >> 13;
-    const uint32_t subnormal = float_bits(bits_float(size) + 0.5F) - 0x3f000000U;
-    const uint32_t special = size > 0x7f800000U ? 0x7e00U : 0x7c00U;
-    const uint32_t finite = size < 0x38800000U ? subnormal : normal;
-
-    return (uint16_t)((size >= 0x47800000U ? special : finite) | (sign >> 16));
-}
-
 #define WIDEN(type, value)                              \
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
     {                                                   \
@@ -164,6 +141,8 @@ static void widen_f32(float *y, struct tensor x, int64_t at, int64_t n)
     case DTYPE_F32: WIDEN(float, v);
     case DTYPE_BF16: WIDEN(uint16_t, bf16_float(v));
     case DTYPE_F16: WIDEN(uint16_t, f16_float(v));
+    case DTYPE_E4M3: WIDEN(uint8_t, e4m3_float(v));
+    case DTYPE_E5M2: WIDEN(uint8_t, e5m2_float(v));
     case DTYPE_F64: WIDEN(double, odd_float(v));
     case DTYPE_I32:
     case DTYPE_I64:
@@ -185,6 +164,8 @@ static void narrow_f32(struct tensor y, int64_t at, const float *x, int64_t n)
     case DTYPE_F32: NARROW(float, v);
     case DTYPE_BF16: NARROW(uint16_t, float_bf16(v));
     case DTYPE_F16: NARROW(uint16_t, float_f16(v));
+    case DTYPE_E4M3: NARROW(uint8_t, float_e4m3(v));
+    case DTYPE_E5M2: NARROW(uint8_t, float_e5m2(v));
     case DTYPE_F64: NARROW(double, (double)v);
     case DTYPE_I32:
     case DTYPE_I64:
@@ -192,7 +173,7 @@ static void narrow_f32(struct tensor y, int64_t at, const float *x, int64_t n)
     }
 }
 
-/* f64 to f32 rounds once, to nearest; to the half types it goes through a float rounded to odd. */
+/* f64 to f32 rounds once, to nearest; to smaller types it goes through a float rounded to odd. */
 static void cast_tile(struct tensor y, struct tensor x, int64_t at, int64_t n)
 {
     float tile[TILE];

@@ -1,7 +1,7 @@
 /* gemm.c - the plain blocked GEMM: any types that kernels.h allows, computed in real.
  *
- * Blocks of op(b) and op(a) are packed into panels as wide as a register tile, widening bf16 on the
- * way (Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). The depth is
+ * Blocks of op(b) and op(a) are packed into panels as wide as a register tile, widening smaller types on
+ * the way (Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). The depth is
  * summed in blocks, in order, by one thread for each element of c, so that the result does not
  * depend on the number of threads.
  */
@@ -38,6 +38,9 @@ struct product {
     struct operand a, b;
     int64_t M, N, K;
     bool add;
+    bool scaled; /* the sums are multiplied by `factor`                           */
+    bool apart;  /* they are kept in `sums` and not in c: it is rounded, or they are scaled */
+    real factor;
     real *packed_b, *packed_a, *sums; /* in the workspace; a slice of packed_a for each thread */
 };
 
@@ -96,27 +99,50 @@ static void multiply_panels(struct grid c, const real *a, const real *b, int64_t
     }
 }
 
-/* Where rows from m0 and columns from n0 of c are summed: in c where it is real, else in p->sums. */
+/* Where rows from m0 and columns from n0 of c are summed. */
 static struct grid target_of(const struct product *p, int64_t m0, int64_t n0)
 {
-    if (p->c.type == DTYPE_REAL) {
-        return (struct grid){(real *)p->c.data + m0 * p->N + n0, p->N};
+    if (p->apart) {
+        return (struct grid){p->sums, GEMM_COLS};
     }
-    return (struct grid){p->sums, GEMM_COLS};
+    return (struct grid){(real *)p->c.data + m0 * p->N + n0, p->N};
 }
 
-/* The sums of a block of a bf16 c: fetched before the first depth block, rounded after the last. */
+/* The sums of a block apart from c: what they begin with, and what becomes of them. Where there is a factor,
+ * c is added behind it. */
 static void load_sums(const struct product *p, int64_t m0, int64_t n0, int64_t rows, int64_t cols)
 {
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t m = 0; m < rows; m++) {
         real *sums = p->sums + m * GEMM_COLS;
-        const uint16_t *c = (const uint16_t *)p->c.data + (m0 + m) * p->N + n0;
-        if (p->add) {
-            half_widen(sums, c, cols);
+        if (p->add && !p->scaled) {
+            tile_widen(sums, p->c, (m0 + m) * p->N + n0, cols);
         } else {
             memset(sums, 0, (size_t)cols * sizeof(real));
         }
+    }
+}
+
+static void scale_sums(const struct product *p, real *sums, int64_t at, int64_t cols)
+{
+    real tile[TILE];
+
+    for (int64_t i = 0; i < cols; i += TILE) {
+        const int64_t n = smaller(TILE, cols - i);
+        real *v = tile_open(p->c, at + i, tile);
+        if (p->add) {
+            const real *old = tile_read(p->c, at + i, n, tile);
+#pragma omp simd
+            for (int64_t k = 0; k < n; k++) {
+                v[k] = old[k] + p->factor * sums[i + k];
+            }
+        } else {
+#pragma omp simd
+            for (int64_t k = 0; k < n; k++) {
+                v[k] = p->factor * sums[i + k];
+            }
+        }
+        tile_close(p->c, at + i, n, v);
     }
 }
 
@@ -124,7 +150,12 @@ static void store_sums(const struct product *p, int64_t m0, int64_t n0, int64_t 
 {
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t m = 0; m < rows; m++) {
-        half_round((uint16_t *)p->c.data + (m0 + m) * p->N + n0, p->sums + m * GEMM_COLS, cols);
+        const int64_t at = (m0 + m) * p->N + n0;
+        if (p->scaled) {
+            scale_sums(p, p->sums + m * GEMM_COLS, at, cols);
+        } else {
+            tile_round(p->c, at, cols, p->sums + m * GEMM_COLS);
+        }
     }
 }
 
@@ -134,7 +165,7 @@ static void multiply_block(const struct product *p, const int64_t at[3], int64_t
 {
     const int64_t m0 = at[0], n0 = at[1], k0 = at[2];
     const struct grid c = target_of(p, m0, n0);
-    const bool add = k0 > 0 || p->add || p->c.type != DTYPE_REAL;
+    const bool add = k0 > 0 || p->add || p->apart;
 
 #pragma omp parallel num_threads(cpu_threads())
     {
@@ -227,38 +258,66 @@ static struct product product_of(const struct queue *q, struct tensor c, struct 
     return p;
 }
 
+static void multiply(struct product *p)
+{
+    const int64_t depth = p->M * p->N * p->K <= GEMM_SMALL ? GEMM_SMALL_DEPTH : GEMM_DEPTH;
+
+    p->apart = p->scaled || p->c.type != DTYPE_REAL;
+    if (p->K == 0 && !p->add) {
+        memset(p->c.data, 0, tensor_bytes(p->c));
+        return;
+    }
+    for (int64_t n = 0; n < p->N; n += GEMM_COLS) {
+        for (int64_t m = 0; m < p->M; m += GEMM_ROWS) {
+            const int64_t rows = smaller(GEMM_ROWS, p->M - m), cols = smaller(GEMM_COLS, p->N - n);
+            if (p->apart) {
+                load_sums(p, m, n, rows, cols);
+            }
+            for (int64_t k = 0; k < p->K; k += depth) {
+                const int64_t at[3] = {m, n, k};
+                multiply_block(p, at, rows, cols, smaller(depth, p->K - k));
+            }
+            if (p->apart) {
+                store_sums(p, m, n, rows, cols);
+            }
+        }
+    }
+}
+
 void VEC(gemm_plain)(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
                      struct tensor b, enum trans tb, float beta)
 {
     struct product p = product_of(q, c, a, ta, b, tb);
 
-    const int64_t depth = p.M * p.N * p.K <= GEMM_SMALL ? GEMM_SMALL_DEPTH : GEMM_DEPTH;
-
     p.add = beta != 0.0F;
     check_any(c, p.M * p.N);
     check_any(a, p.M * p.K);
     check_any(b, p.K * p.N);
-    if (p.K == 0 && !p.add) {
-        memset(c.data, 0, tensor_bytes(c));
-        return;
-    }
-    if (is_few_rows(&p)) {
+    if (p.K > 0 && is_few_rows(&p)) {
         multiply_few_rows(&p);
-        return;
+    } else {
+        multiply(&p);
     }
-    for (int64_t n = 0; n < p.N; n += GEMM_COLS) {
-        for (int64_t m = 0; m < p.M; m += GEMM_ROWS) {
-            const int64_t rows = smaller(GEMM_ROWS, p.M - m), cols = smaller(GEMM_COLS, p.N - n);
-            if (c.type != DTYPE_REAL) {
-                load_sums(&p, m, n, rows, cols);
-            }
-            for (int64_t k = 0; k < p.K; k += depth) {
-                const int64_t at[3] = {m, n, k};
-                multiply_block(&p, at, rows, cols, smaller(depth, p.K - k));
-            }
-            if (c.type != DTYPE_REAL) {
-                store_sums(&p, m, n, rows, cols);
-            }
-        }
-    }
+}
+
+static void check_eighth(struct tensor t, int64_t count)
+{
+    CHECK(t.type == DTYPE_E4M3 || t.type == DTYPE_E5M2, "a scaled product of %s",
+          dtype_name(t.type));
+    CHECK(tensor_count(t) == count, "%lld elements, want %lld", (long long)tensor_count(t),
+          (long long)count);
+}
+
+void VEC(gemm_scaled)(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
+                      struct tensor b, enum trans tb, float beta, double factor)
+{
+    struct product p = product_of(q, c, a, ta, b, tb);
+
+    p.add = beta != 0.0F;
+    p.scaled = true;
+    p.factor = (real)factor;
+    check_any(c, p.M * p.N);
+    check_eighth(a, p.M * p.K);
+    check_eighth(b, p.K * p.N);
+    multiply(&p);
 }

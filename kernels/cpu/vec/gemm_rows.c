@@ -149,8 +149,7 @@ static const real *widen_rows(const struct queue *q, struct tensor a)
           "workspace of %zu bytes for %lld elements", q->workspace_bytes, (long long)count);
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t t = 0; t < tiles; t++) {
-        half_widen(rows + t * TILE, (const uint16_t *)a.data + t * TILE,
-                   smaller(TILE, count - t * TILE));
+        tile_widen(rows + t * TILE, a, t * TILE, smaller(TILE, count - t * TILE));
     }
     return rows;
 }
@@ -167,7 +166,8 @@ void VEC(gemm_rows)(struct queue *q, struct tensor c, struct tensor a, struct te
     check_any(c, p.M * p.N);
     check_any(a, p.M * p.K);
     check_any(b, p.N * p.K);
-    CHECK(a.type == b.type, "%s times %s", dtype_name(a.type), dtype_name(b.type));
+    CHECK(a.type == b.type && a.type != DTYPE_F16, "%s times %s", dtype_name(a.type),
+          dtype_name(b.type));
 #pragma omp parallel for num_threads(cpu_threads()) schedule(static)
     for (int64_t n = 0; n < p.N; n += TILE_COLS) {
         multiply_columns(&p, n);

@@ -1,6 +1,6 @@
-/* half.h - bf16 to real and back.
+/* half.h - bf16 and f16 to real and back.
  *
- * bf16 is the upper half of a float. Rounding is to nearest, ties to even; a NaN stays a NaN. A
+ * bf16 is the upper half of a float, f16 has 5 bits of exponent and 10 of mantissa. Rounding is to nearest, ties to even; a NaN stays a NaN. A
  * double is first rounded to odd into a float, so that it is rounded once in effect (Boldo &
  * Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
  * odd").
@@ -65,20 +65,36 @@ static inline uint16_t real_bf16(real x)
 #endif
 }
 
-static inline void half_widen(real *y, const uint16_t *x, int64_t n)
+/* f16 to float: the exponent is moved by a multiplication, which also makes subnormals right. */
+static inline float f16_float(uint16_t x)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = (real)bf16_float(x[i]);
-    }
+    const uint32_t sign = (uint32_t)(x & 0x8000U) << 16, rest = (uint32_t)(x & 0x7fffU);
+    const float small = bits_float(rest << 13) * 0x1p112F;
+    const float large = bits_float((rest << 13) | 0x7f800000U);
+
+    return bits_float(float_bits(rest >= 0x7c00U ? large : small) | sign);
 }
 
-static inline void half_round(uint16_t *y, const real *x, int64_t n)
+/* float to f16, to nearest even. Normal results: the bits that go are rounded by an addition.
+ * Subnormal ones: adding 0.5 lets the float unit round at 2^-24. NaNs become quiet. */
+static inline uint16_t float_f16(float x)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = real_bf16(x[i]);
-    }
+    const uint32_t bits = float_bits(x), sign = bits & 0x80000000U, size = bits ^ sign;
+    const uint32_t normal = (size + 0xc8000fffU + ((size >> 13) & 1U)) >> 13;
+    const uint32_t subnormal = float_bits(bits_float(size) + 0.5F) - 0x3f000000U;
+    const uint32_t special = size > 0x7f800000U ? 0x7e00U : 0x7c00U;
+    const uint32_t finite = size < 0x38800000U ? subnormal : normal;
+
+    return (uint16_t)((size >= 0x47800000U ? special : finite) | (sign >> 16));
+}
+
+static inline uint16_t real_f16(real x)
+{
+#ifdef HONE_DOUBLE
+    return float_f16(odd_float(x));
+#else
+    return float_f16(x);
+#endif
 }
 
 #endif

@@ -7,6 +7,10 @@
 
 void VEC(gemm_plain)(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
                      struct tensor b, enum trans tb, float beta);
+void VEC(gemm_scaled)(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
+                      struct tensor b, enum trans tb, float beta, double factor);
+void VEC(quantise)(struct queue *q, struct tensor y, struct tensor amax, struct tensor x,
+                   double scale);
 void VEC(gemm_rows)(struct queue *q, struct tensor c, struct tensor a, struct tensor b);
 double VEC(probe)(int ms);
 

@@ -21,6 +21,8 @@ const struct cpu_isa VEC(cpu_isa) = {
 #else
             .gemm = cpu_gemm,
 #endif
+            .gemm_scaled = VEC(gemm_scaled),
+            .quantise = VEC(quantise),
             .gemm_rows = VEC(gemm_rows),
             .bias_forward = VEC(bias_forward),
             .bias_backward = VEC(bias_backward),
