@@ -34,6 +34,7 @@ struct job_case {
     double dropout, lora_dropout;
     int lora_rank;
     enum precision precision;
+    double loss_scale; /* the first one of fp16; 0: 1024 */
     enum recompute recompute;
     enum recompute_method method;
     const char *modules; /* made again; NULL: none */
@@ -54,6 +55,8 @@ struct job_case {
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once; behind them the last stage's
  * copy of a tied one. */
 struct found {
+    bool skipped[LAYOUT_STEPS];
+    double scale; /* of the loss, at the end */
     double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
     int64_t collectives[LAYOUT_RANKS], scatters[LAYOUT_RANKS], gathers[LAYOUT_RANKS];
     int64_t sends[LAYOUT_RANKS], receives[LAYOUT_RANKS];
@@ -96,6 +99,10 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
 {
     struct spec s = {.global_batch_size = c->steps < 0 ? m->size.dp : LAYOUT_BATCH,
                      .precision = (int)c->precision,
+                     .initial_loss_scale = c->loss_scale > 0.0 ? c->loss_scale : 1024.0,
+                     .min_loss_scale = 1.0,
+                     .loss_scale_window = 3,
+                     .hysteresis = 2,
                      .recompute = (int)c->recompute,
                      .recompute_method = (int)c->method,
                      .recompute_num_layers = c->again,
@@ -166,6 +173,8 @@ static inline void run_steps(const struct job_case *c, struct engine *e, struct 
         if (tells) {
             f->loss[step - 1] = r.loss;
             f->norm[step - 1] = r.grad_norm;
+            f->skipped[step - 1] = r.skipped;
+            f->scale = e->scale.now;
             f->hits[step - 1] = r.accuracy;
         }
     }

@@ -24,6 +24,8 @@ enum { STEPS = 40, PATH = 400 };
 struct outcome {
     double loss[STEPS + 1];
     int seen[STEPS + 1]; /* how often a step's metrics count, voided ones not */
+    double scale;        /* of the loss, as last told; 0: none */
+    json_int_t skipped;  /* likewise */
     double eval, eval0;  /* at the end, before the first step */
     char weights[SHA256_TEXT], optimizer[SHA256_TEXT];
     int attempts;
@@ -122,6 +124,8 @@ static inline void read_metrics(struct outcome *out, const struct event *e)
     if (e->type == EVENT_METRICS && step >= 1 && step <= STEPS) {
         out->loss[step] = json_number_value(json_object_get(e->object, "loss"));
         out->seen[step]++;
+        out->skipped = json_integer_value(json_object_get(e->object, "skipped"));
+        out->scale = json_number_value(json_object_get(e->object, "loss_scale"));
     }
     if (e->type == EVENT_EVAL && step == STEPS) {
         out->eval = json_number_value(json_object_get(e->object, "loss"));

@@ -89,7 +89,13 @@ static void open_all(struct small *s, enum precision precision)
 {
     struct err err = {0};
     struct arch arch;
-    struct spec spec = {.global_batch_size = B, .precision = (int)precision, .dropout = 0.1};
+    struct spec spec = {.global_batch_size = B,
+                        .precision = (int)precision,
+                        .dropout = 0.1,
+                        .initial_loss_scale = 1024.0,
+                        .min_loss_scale = 1.0,
+                        .loss_scale_window = 3,
+                        .hysteresis = 2};
     json_t *object = json_loads(config, 0, NULL);
     int32_t *memory = calloc((size_t)B * S, 4 * sizeof *memory);
 
@@ -149,6 +155,7 @@ static void steps_and_evaluations_allocate_nothing(void)
 {
     EXPECT(allocations_of_training(PRECISION_F32) == 0);
     EXPECT(allocations_of_training(PRECISION_BF16) == 0);
+    EXPECT(allocations_of_training(PRECISION_FP16) == 0);
 }
 
 static void the_counter_counts(void)

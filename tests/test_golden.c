@@ -6,6 +6,8 @@
 static const struct tolerance in_f32 = {1e-5, 1e-5, 1e-4, 1e-3};
 /* bf16 has 8 bits: losses are held, the rest only roughly. */
 static const struct tolerance in_bf16 = {2e-2, 0.15, 0.15, 0.6};
+/* fp16 has 11 bits, and a loss scale that keeps small gradients. */
+static const struct tolerance in_fp16 = {3e-3, 5e-2, 1.5e-2, 0.3};
 
 static void f32_trains_as_in_float64(void)
 {
@@ -30,6 +32,13 @@ static void bf16_losses_stay_close(void)
     }
 }
 
+static void fp16_losses_stay_close(void)
+{
+    for (int i = 0; i < GOLDEN_CASES; i++) {
+        golden_train(golden_cases[i], (struct way){.precision = PRECISION_FP16}, in_fp16);
+    }
+}
+
 static void adapters_and_parts_train_as_in_float64(void)
 {
     for (int i = 0; i < PARTIAL_CASES; i++) {
@@ -38,6 +47,7 @@ static void adapters_and_parts_train_as_in_float64(void)
                      (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL, .threads = 2},
                      in_f32);
         golden_train(partial_cases[i], (struct way){.precision = PRECISION_BF16}, in_bf16);
+        golden_train(partial_cases[i], (struct way){.precision = PRECISION_FP16}, in_fp16);
     }
 }
 
@@ -50,6 +60,7 @@ static void masked_padded_and_packed_rows(void)
         golden_batch_case(names[i], (struct way){.micro_batch = 1, .recompute = RECOMPUTE_FULL},
                           in_f32);
         golden_batch_case(names[i], (struct way){.precision = PRECISION_BF16}, in_bf16);
+        golden_batch_case(names[i], (struct way){.precision = PRECISION_FP16}, in_fp16);
     }
 }
 
@@ -135,6 +146,7 @@ int main(void)
     RUN(f32_trains_as_in_float64);
     RUN(f32_with_threads_microbatches_and_recomputation);
     RUN(bf16_losses_stay_close);
+    RUN(fp16_losses_stay_close);
     RUN(adapters_and_parts_train_as_in_float64);
     RUN(masked_padded_and_packed_rows);
     RUN(recomputation_changes_no_bit);

@@ -16,7 +16,9 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes, do
     if (one != NULL && many != NULL) {
         for (int i = 0; i < LAYOUT_STEPS; i++) {
             EXPECT_NEAR(many->loss[i], one->loss[i], tolerance);
+            EXPECT(many->skipped[i] == one->skipped[i]);
         }
+        EXPECT(many->scale == one->scale);
         printf("# %s: loss %.6f to %.6f, %.6f on ranks\n", c->name, one->loss[0],
                one->loss[LAYOUT_STEPS - 1], many->loss[LAYOUT_STEPS - 1]);
         EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0] - 0.1);
@@ -55,6 +57,49 @@ static void bf16_ranks_are_one_rank(void)
     }
 }
 
+static int skipped_of(const struct job_case *c, const struct mesh_sizes *sizes, double *scale)
+{
+    const struct arch a = case_arch(c);
+    struct found *f = run_layout(c, sizes);
+    int count = 0;
+
+    EXPECT(f != NULL);
+    for (int i = 0; f != NULL && i < LAYOUT_STEPS; i++) {
+        count += f->skipped[i];
+        EXPECT(f->skipped[i] || isfinite(f->norm[i]));
+    }
+    if (f != NULL) {
+        *scale = f->scale;
+        (void)munmap(f, found_bytes(&a));
+    }
+    return count;
+}
+
+/* From 2^10 nothing overflows, and the scale is doubled after each three steps. From 2^23 the first steps
+ * overflow, on all ranks alike: one is let pass, then each halves. */
+static void fp16_ranks_are_one_rank(void)
+{
+    struct job_case c = {.name = "fp16",
+                         .config = llama,
+                         .precision = PRECISION_FP16,
+                         .distributed = true,
+                         .bucket = 700};
+    double scale = 0.0;
+
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        compare(&c, &meshes[i], 2e-3);
+        EXPECT(skipped_of(&c, &meshes[i], &scale) == 0 && scale == 8192.0);
+    }
+    c.name = "fp16, overflows";
+    c.loss_scale = 0x1p23;
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        compare(&c, &meshes[i], 1e-2);
+        const int skipped = skipped_of(&c, &meshes[i], &scale);
+        printf("# %d skipped, scale %g\n", skipped, scale);
+        EXPECT(skipped >= 2 && skipped <= 6);
+    }
+}
+
 static void ranks_with_some_of_the_rows_are_one_rank(void)
 {
     struct job_case c = {
@@ -70,6 +115,7 @@ int main(void)
 {
     RUN(float_ranks_are_one_rank);
     RUN(bf16_ranks_are_one_rank);
+    RUN(fp16_ranks_are_one_rank);
     RUN(ranks_with_some_of_the_rows_are_one_rank);
     return tap_done();
 }

@@ -25,6 +25,32 @@ static void bf16_resumes_from_its_masters(void)
     EXPECT(same(&whole, &killed));
 }
 
+/* The scale begins too high, so that some steps are skipped; it is doubled on the way. */
+static void fp16_resumes_with_its_loss_scale(void)
+{
+    const char *low = ",\"precision\":\"fp16\",\"initial_loss_scale\":268435456,"
+                      "\"loss_scale_window\":7,\"hysteresis\":3";
+    const struct outcome whole = run_through("fp16-whole", low);
+    const struct outcome killed = run_interrupted("fp16-killed", low, 23, SIGKILL);
+
+    EXPECT(same(&whole, &killed));
+    EXPECT(whole.skipped >= 3 && whole.skipped == killed.skipped);
+    EXPECT(whole.scale == killed.scale && whole.scale < 0x1p28);
+    EXPECT(whole.loss[STEPS] < 0.8 * whole.loss[1]);
+    printf("# %lld skipped, scale %g, loss %.4f to %.4f\n", (long long)whole.skipped, whole.scale,
+           whole.loss[1], whole.loss[STEPS]);
+}
+
+/* The scale can't go below its floor, and the loss gradient overflows there. */
+static void a_pinned_loss_scale_ends_the_run(void)
+{
+    char dir[PATH];
+
+    make_job(dir, "pinned",
+             ",\"precision\":\"fp16\",\"initial_loss_scale\":1e12,\"min_loss_scale\":1e11");
+    EXPECT(finish(start(dir)) == err_exit(ERR_DIVERGED));
+}
+
 static void data_workers_change_nothing(void)
 {
     const struct outcome none = run_through("workers-none", ",\"data_workers\":0");
@@ -49,6 +75,8 @@ int main(void)
     write_text(in_scratch("text.txt"), 400);
     RUN(a_killed_run_resumes_as_if_it_had_never_stopped);
     RUN(bf16_resumes_from_its_masters);
+    RUN(fp16_resumes_with_its_loss_scale);
+    RUN(a_pinned_loss_scale_ends_the_run);
     RUN(data_workers_change_nothing);
     RUN(the_seed_changes_the_run);
     scratch_remove();

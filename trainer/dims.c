@@ -95,6 +95,16 @@ struct dims dims_whole(const struct dims *d)
     return whole;
 }
 
+static enum dtype type_of(enum precision precision)
+{
+    switch (precision) {
+    case PRECISION_F32: return DTYPE_REAL;
+    case PRECISION_BF16: return DTYPE_BF16;
+    case PRECISION_FP16: return DTYPE_F16;
+    }
+    CHECK(false, "precision %d", (int)precision);
+}
+
 struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_batch,
                       int64_t sequence, int threads)
 {
@@ -108,7 +118,8 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     d.R_sp = d.R;
     d.chunk = chunk_rows(d.R, d.V);
     d.micros = s->global_batch_size / micro_batch;
-    d.act = s->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_REAL;
+    d.act = type_of((enum precision)s->precision);
+    d.scale = scale_rules_of(s);
     d.masters = d.act != DTYPE_REAL;
     d.training = true;
     struct err err = {0};

@@ -13,6 +13,7 @@
 #include "trainer/arch.h"
 #include "trainer/placement.h"
 #include "trainer/recompute.h"
+#include "trainer/scale.h"
 #include "trainer/spec.h"
 
 /* Layers [first, first + count) of the model. */
@@ -39,11 +40,12 @@ struct dims {
     int passes; /* microbatches that pass a chunk before the next; 0: pp (schedule.h) */
     int slices,
         slice; /* of the optimizer state: over how many data-parallel ranks, and which is this one's */
-    int64_t bucket; /* elements of gradients that are exchanged at a time (flat.h)  */
-    int64_t micro0; /* of those of all data-parallel ranks its first one    */
-    enum dtype act; /* activations and weights as kernels read them         */
-    bool masters;   /* weights are kept in f32 beside the rounded ones      */
-    bool training;  /* gradients and optimizer state exist                  */
+    int64_t bucket;           /* elements of gradients that are exchanged at a time (flat.h)  */
+    int64_t micro0;           /* of those of all data-parallel ranks its first one    */
+    enum dtype act;           /* activations and weights as kernels read them         */
+    bool masters;             /* weights are kept in f32 beside the rounded ones      */
+    struct scale_rules scale; /* of the loss, in training                   */
+    bool training;            /* gradients and optimizer state exist                  */
     struct recompute_choice recompute;
     double dropout;
     const char *freeze; /* patterns of trained.h, borrowed from the spec; NULL: none */

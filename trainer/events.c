@@ -214,6 +214,10 @@ void events_metrics(struct events *e, const struct metrics *m)
     put(e, ",\"tokens\":%" PRId64, m->tokens);
     put_number(e, "tokens_per_s", m->tokens_per_s);
     put_number(e, "seconds", m->seconds);
+    if (m->loss_scale > 0.0) {
+        put_number(e, "loss_scale", m->loss_scale);
+        put(e, ",\"skipped\":%" PRId64, m->skipped);
+    }
     finish(e);
 }
 

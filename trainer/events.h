@@ -42,6 +42,8 @@ struct metrics {
     int64_t tokens;      /* trained so far, over all attempts */
     double tokens_per_s; /* since the last metrics event, evaluations and checkpoints not counted */
     double seconds;      /* of training so far, this attempt  */
+    double loss_scale;   /* 0: the run has none               */
+    int64_t skipped;     /* steps so far, for its sake        */
 };
 void events_metrics(struct events *events, const struct metrics *m);
 void events_eval(struct events *events, int64_t step, double loss, double accuracy, int64_t tokens);

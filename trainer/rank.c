@@ -15,6 +15,7 @@
 
 #include "trainer/base/clock.h"
 #include "trainer/ckpt/state.h"
+#include "trainer/guard.h"
 #include "trainer/prompts.h"
 #include "trainer/rates.h"
 #include "trainer/save.h"
@@ -375,6 +376,7 @@ static void evaluate(struct run *r)
 static void log_step(struct run *r, const struct step_result *result, double lr)
 {
     const double t = clock_seconds();
+    const bool has_scale = r->spec->precision == PRECISION_FP16;
     const struct metrics m = {.step = r->at.step,
                               .loss = result->loss,
                               .lr = lr,
@@ -382,7 +384,9 @@ static void log_step(struct run *r, const struct step_result *result, double lr)
                               .tokens = r->at.tokens,
                               .tokens_per_s =
                                   (double)(r->at.tokens - r->tokens_logged) / (t - r->logged),
-                              .seconds = t - r->started};
+                              .seconds = t - r->started,
+                              .loss_scale = has_scale ? r->engine.scale.now : 0.0,
+                              .skipped = r->engine.scale.skipped};
 
     events_metrics(r->events, &m);
     r->logged = t;
@@ -393,7 +397,7 @@ static int train_step(struct run *r, struct err *err)
 {
     const struct spec *s = r->spec;
     const int64_t step = r->at.step + 1;
-    const double lr = rates_at(&r->rates, step);
+    const double lr = rates_at(&r->rates, step - r->engine.scale.skipped);
     const struct data_rows *rows = NULL;
     struct step_result result;
     struct step_input in = {.consumed = r->at.consumed,
@@ -412,17 +416,10 @@ static int train_step(struct run *r, struct err *err)
     r->at.step = step;
     r->at.consumed += s->global_batch_size;
     r->at.tokens += result.tokens;
-    const bool diverged = !isfinite(result.loss) || !isfinite(result.grad_norm);
-    if (diverged || step % s->log_interval == 0 || step == r->in.total_steps) {
+    if (result.skipped || step % s->log_interval == 0 || step == r->in.total_steps) {
         log_step(r, &result, lr);
     }
-    if (diverged) {
-        return FAIL(err, ERR_DIVERGED,
-                    "the %s is not a finite number at step %lld: lower learning_rate (%g) or "
-                    "lengthen the warmup",
-                    isfinite(result.loss) ? "gradient" : "loss", (long long)step, s->learning_rate);
-    }
-    return 0;
+    return guard_step(&r->engine, &result, step, s, err);
 }
 
 /* What signals ask for, between two steps. */

@@ -122,17 +122,18 @@ static int read_judge(struct judge *j, const json_t *trainer, struct err *err)
 }
 
 /* Everything that decides which sample comes next, and where the run stands. */
-static json_t *trainer_json(const struct job_folder *job, const struct inputs *in,
-                            const struct progress *at)
+static json_t *trainer_json(const struct engine *e, const struct job_folder *job,
+                            const struct inputs *in, const struct progress *at)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:s}, s:o, s:o}", "format",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:s}, s:o, s:o, s:o}", "format",
                      "hone-trainer-1", "step", (json_int_t)at->step, "consumed_samples",
                      (json_int_t)at->consumed, "trained_tokens", (json_int_t)at->tokens,
                      "total_steps", (json_int_t)in->total_steps, "order", "seed",
                      (json_int_t)job->spec.seed, "sequence_length", (json_int_t)in->sizes.sequence,
                      "training_tokens", (json_int_t)(in->training.end - in->training.begin),
                      "tokenizer", tokenizer_hash(in->tokenizer), "evaluations",
-                     judge_json(&at->judge), "request", spec_json(&job->spec));
+                     judge_json(&at->judge), "loss_scale", scale_json(&e->scale), "request",
+                     spec_json(&job->spec));
 }
 
 static int fill(const struct engine *e, const struct job_folder *job, const struct inputs *in,
@@ -150,7 +151,7 @@ static int fill(const struct engine *e, const struct job_folder *job, const stru
                    err)); /* what ends a text */
     TRY(tokenizer_save(in->tokenizer, dir, err));
     TRY(write_template(in, dir, err));
-    return write_json(dir, "trainer.json", trainer_json(job, in, at), err);
+    return write_json(dir, "trainer.json", trainer_json(e, job, in, at), err);
 }
 
 static int check_room(const struct engine *e, const struct job_folder *job, struct err *err)
@@ -252,7 +253,7 @@ static int check_order(const json_t *trainer, const struct job_folder *job, cons
 }
 
 static int read_progress(const char *dir, const struct job_folder *job, const struct inputs *in,
-                         struct progress *at, struct err *err)
+                         struct progress *at, struct scale *scale, struct err *err)
 {
     char path[IO_PATH_MAX];
     json_t *trainer = NULL;
@@ -271,6 +272,9 @@ static int read_progress(const char *dir, const struct job_folder *job, const st
     if (rc == 0) {
         rc = read_judge(&at->judge, trainer, err);
     }
+    if (rc == 0 && json_object_get(trainer, "loss_scale") != NULL) {
+        rc = scale_read(scale, json_object_get(trainer, "loss_scale"), err);
+    }
     if (rc == 0) {
         rc = check_order(trainer, job, in, err);
     }
@@ -278,14 +282,14 @@ static int read_progress(const char *dir, const struct job_folder *job, const st
     return rc;
 }
 
-int save_resume(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+int save_resume(struct engine *e, const struct job_folder *job, const struct inputs *in,
                 const struct checkpoint *from, struct progress *at, struct err *err)
 {
     struct safetensors_folder *folder = NULL;
     char dir[IO_PATH_MAX];
 
     TRY(io_join(dir, sizeof dir, job->dir, from->dir, err));
-    TRY(read_progress(dir, job, in, at, err));
+    TRY(read_progress(dir, job, in, at, &e->scale, err));
     int rc = 0;
     if (in->arch.lora.r > 0) {
         rc = state_load_adapter(e->model, dir, err);

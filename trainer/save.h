@@ -31,9 +31,9 @@ int save_checkpoint(struct engine *e, const struct job_folder *job, const struct
  * the first step, so that a run does not fail at its end. Errors: DISK_FULL, IO, NO_MEMORY. */
 int save_try(struct engine *e, const struct job_folder *job, struct err *err);
 
-/* Load weights, optimizer state and progress from a checkpoint of this job. Errors: BAD_FILE (also when the
+/* Load weights, optimizer state, loss scale and progress from a checkpoint of this job. Errors: BAD_FILE (also when the
  * data or the order of samples is not what the checkpoint was made with), NO_MODEL, IO, NO_MEMORY. */
-int save_resume(const struct engine *e, const struct job_folder *job, const struct inputs *in,
+int save_resume(struct engine *e, const struct job_folder *job, const struct inputs *in,
                 const struct checkpoint *from, struct progress *at, struct err *err);
 
 #endif

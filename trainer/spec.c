@@ -351,6 +351,19 @@ static int check_evaluations(const struct spec *s, struct err *err)
     return s->sample_prompts != NULL ? prompt_fields_check(s->sample_prompts, err) : 0;
 }
 
+static int check_scale(const struct spec *s, struct err *err)
+{
+    if (s->loss_scale > 0.0 && s->precision != PRECISION_FP16) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "loss_scale", "loss_scale goes with precision=fp16");
+    }
+    if (s->initial_loss_scale < s->min_loss_scale) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "min_loss_scale",
+                          "min_loss_scale %g is above initial_loss_scale %g", s->min_loss_scale,
+                          s->initial_loss_scale);
+    }
+    return 0;
+}
+
 static int check_steps(const struct spec *s, struct err *err)
 {
     if (s->max_steps > 0 && s->n_epochs > 0.0) {
@@ -395,6 +408,7 @@ static int parse_into(struct spec *s, const json_t *request, struct err *err)
     TRY(check_sources(s, err));
     TRY(check_adapters(s, err));
     TRY(check_evaluations(s, err));
+    TRY(check_scale(s, err));
     return check_steps(s, err);
 }
 

@@ -47,6 +47,9 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
     if (rc == 0) {
         rc = list_passes(e, d, err);
     }
+    if (rc == 0 && d->training) {
+        e->scale = scale_make(&d->scale);
+    }
     if (rc == 0) {
         model_plan(e->model, &e->layout);
         rc = memory_open(&e->memory, &e->layout, err);
@@ -261,7 +264,8 @@ static struct grad_groups groups_of(struct engine *e)
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
 {
     struct model *m = e->model;
-    struct turn t = {.e = e, .in = in, .scale = in->trained > 0 ? 1.0 / (double)in->trained : 0.0};
+    struct turn t = {
+        .e = e, .in = in, .scale = in->trained > 0 ? e->scale.now / (double)in->trained : 0.0};
 
     load_batch(e, in->rows);
     grads_zero(m, e->k, &e->q);
@@ -271,7 +275,7 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
     *result = sums_of(e, in->trained);
     const struct grad_groups groups = groups_of(e);
     grads_sum(m, &groups, &e->q);
-    result->grad_norm = grads_norm(m, e->k, &e->q, &groups);
+    result->grad_norm = grads_norm(m, e->k, &e->q, &groups) / e->scale.now;
 }
 
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result)
@@ -279,11 +283,15 @@ void step_run(struct engine *e, const struct step_input *in, struct step_result 
     struct adamw a = in->adamw;
 
     step_gradients(e, in, result);
-    if (!isfinite(result->loss) || !isfinite(result->grad_norm)) {
+    const bool overflow = !isfinite(result->loss) || !isfinite(result->grad_norm);
+    const double scale = e->scale.now;
+    a.t = in->step - e->scale.skipped;
+    scale_see(&e->scale, overflow);
+    result->skipped = overflow;
+    if (overflow) {
         return;
     }
-    a.scale = grads_clip_scale(result->grad_norm, in->clip);
-    a.t = in->step;
+    a.scale = grads_clip_scale(result->grad_norm, in->clip) / scale;
     const struct grad_groups groups = groups_of(e);
     optim_step(e->model, e->k, &e->q, &a, &groups);
 }

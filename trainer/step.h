@@ -5,6 +5,7 @@
 #include "trainer/data/data.h"
 #include "trainer/memory.h"
 #include "trainer/model.h"
+#include "trainer/scale.h"
 
 /* A model with memory and the machinery to run it. Not to be moved once open. */
 struct engine {
@@ -17,6 +18,7 @@ struct engine {
      * tied one */
     struct comm world, tp, kv, dp, pp, embedding;
     struct traffic passing; /* of forward passes alone */
+    struct scale scale;     /* of the loss; 1 in precisions that need none             */
     int64_t *width;         /* owned [micros]: places of its rows that a step works on */
     int64_t batch;          /* samples in each of them                                 */
     struct dims narrow;     /* the model's, at the width of the present microbatch     */
@@ -32,6 +34,7 @@ struct step_result {
     double accuracy;  /* part of the trained tokens that had the largest logit */
     double grad_norm; /* before clipping                                    */
     int64_t tokens;   /* trained tokens                                     */
+    bool skipped;     /* for the loss scale: nothing was learned            */
 };
 
 struct step_input {
@@ -44,10 +47,12 @@ struct step_input {
     struct adamw adamw; /* lr, betas, eps, decay; scale and t are filled in */
 };
 
-/* Gradients of the whole global batch, left in the weights' dw; result->grad_norm is filled in. */
+/* Gradients of the whole global batch, times the loss scale, left in the weights' dw; result->grad_norm, without
+ * it, is filled in. */
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result);
 
-/* step_gradients, then AdamW, unless loss or norm are not finite. */
+/* step_gradients, then AdamW, unless loss or norm are not finite; the loss scale sees which. Skipped steps do not
+ * count in AdamW's t. */
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result);
 
 /* Logits of the token behind `n` tokens, at most dims.S, by a forward pass over them: real [V], on all

@@ -15,13 +15,15 @@ static const double NEAR = 2.5e-3;
 
 static double element(struct tensor t, int64_t i)
 {
-    if (t.type == DTYPE_BF16) {
-        const uint32_t bits = (uint32_t)((const uint16_t *)t.data)[i] << 16;
-        float x;
-        memcpy(&x, &bits, sizeof x);
-        return (double)x;
+    const char *at = (const char *)t.data + (size_t)i * dtype_size(t.type);
+    double x = 0.0;
+
+    if (t.type == DTYPE_REAL) {
+        return (double)((const real *)t.data)[i];
     }
-    return (double)((const real *)t.data)[i];
+    CHECK(values_convert(&x, ST_F64, 1, at, values_stored(t.type), 1, 1), "an element of type %s",
+          dtype_name(t.type));
+    return x;
 }
 
 int64_t twins_count(const struct model *m, int64_t token)

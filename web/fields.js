@@ -38,6 +38,11 @@ export const GROUPS = [
     'machine',
     [
       'precision',
+      'loss_scale',
+      'initial_loss_scale',
+      'min_loss_scale',
+      'loss_scale_window',
+      'hysteresis',
       'micro_batch_size',
       'recompute',
       'recompute_modules',

@@ -32,6 +32,8 @@ static enum st_dtype file_type(enum dtype type)
     case DTYPE_F16: return ST_F16;
     case DTYPE_I32: return ST_I32;
     case DTYPE_I64: return ST_I64;
+    case DTYPE_E4M3:
+    case DTYPE_E5M2:
     case DTYPE_COUNT: break;
     }
     CHECK(false, "element type %d", (int)type);
