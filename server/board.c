@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/log.h"
 
@@ -117,9 +118,12 @@ static int by_seq(const void *a, const void *b)
     return left->seq < right->seq ? -1 : left->seq > right->seq;
 }
 
+/* What a pass foresaw and has not come yet is to come now. */
 static json_t *time_or_null(int64_t at)
 {
-    return at > 0 ? json_integer(at) : json_null();
+    const int64_t now = (int64_t)time(NULL);
+
+    return at > 0 ? json_integer(at > now ? at : now) : json_null();
 }
 
 /* Which devices a run has and how they are joined, in words: of a job its "device_ids", of a row of the queue its
@@ -165,7 +169,7 @@ void board_tell(struct board *b, int64_t seq, json_t *job)
         (void)json_object_set_new(job, "position", json_integer(e.wait.position));
         (void)json_object_set_new(job, "expected_start_at", time_or_null(e.wait.expected_at));
     } else if (e.likely_at > 0 && strcmp(state, "queued") != 0) {
-        (void)json_object_set_new(job, "expected_end_at", json_integer(e.likely_at));
+        (void)json_object_set_new(job, "expected_end_at", time_or_null(e.likely_at));
     }
 }
 

@@ -307,15 +307,13 @@ int draft_restore(struct tx *tx, struct spec *spec, const json_t *references, co
         return 0;
     }
     (void)sizing_check(app, spec, references, &d.sizing, &none);
-    TRY(db_run(tx->db, err,
-               "UPDATE jobs SET class=?, devices=?, device_bytes=?, memory_bytes=NULLIF(?,0),"
-               " time_limit_s=?, requeues=?, preemptible=?, private=?, begin_at=?,"
-               " ticket_at=created_at, line=seq WHERE seq=?",
-               "siiiiiiiii", classes[spec->priority], d.devices, d.sizing.device_bytes,
-               d.sizing.memory_bytes, d.time_limit_s, (int64_t)d.is_requeued,
-               (int64_t)d.preemptible, (int64_t)d.is_private, d.begin_at, seq));
-    (void)dependencies_add(tx, NULL, &d.dependencies, seq, &none); /* others may be gone */
-    return 0;
+    return db_run(tx->db, err,
+                  "UPDATE jobs SET class=?, devices=?, device_bytes=?, memory_bytes=NULLIF(?,0),"
+                  " time_limit_s=?, requeues=?, preemptible=?, private=?, begin_at=?,"
+                  " ticket_at=created_at, line=seq WHERE seq=?",
+                  "siiiiiiiii", classes[spec->priority], d.devices, d.sizing.device_bytes,
+                  d.sizing.memory_bytes, d.time_limit_s, (int64_t)d.is_requeued,
+                  (int64_t)d.preemptible, (int64_t)d.is_private, d.begin_at, seq);
 }
 
 static int has_row(sqlite3 *db, void *argument, struct err *err)

@@ -7,6 +7,8 @@
 #include <time.h>
 
 #include "kernels/check.h"
+#include "server/arrays.h"
+#include "server/mentions.h"
 
 static const char ref_columns[] =
     "SELECT j.seq, j.user_id, j.id, u.name, j.state, j.attempt, j.tries, j.intent, j.tail_offset,"
@@ -213,7 +215,37 @@ static int shape_object(sqlite3 *db, int64_t seq, json_t *job, struct err *err)
     return shape_relations(db, seq, state, job, err);
 }
 
-int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err)
+/* An array with a private job in it is hidden whole. */
+static int hide_array(json_t *job, sqlite3 *db, const struct identity *who, struct err *err)
+{
+    const char *id = json_string_value(json_object_get(json_object_get(job, "array"), "id"));
+    struct array_ref array;
+
+    const int rc = id == NULL ? 0 : array_find(db, id, who, DEED_SEE_JOB, &array, err);
+    if (rc == ERR_NOT_FOUND) {
+        (void)json_object_set_new(job, "array", json_null());
+        return 0;
+    }
+    return rc;
+}
+
+/* Only what `who` may know and ask for. */
+static int show_to(json_t *job, sqlite3 *db, const struct identity *who, struct err *err)
+{
+    const char *owner = json_string_value(json_object_get(job, "owner"));
+    const bool own = owner != NULL && strcmp(owner, who->name) == 0;
+
+    if (!may_do(who, DEED_CHANGE_JOB, own ? who->user_id : 0, true)) {
+        json_array_clear(json_object_get(job, "allowed_actions"));
+    }
+    if (may_do(who, DEED_SEE_JOB, 0, true)) {
+        return 0; /* all of everybody's */
+    }
+    TRY(hide_array(job, db, who, err));
+    return mentions_hide(job, db, json_string_value(json_object_get(job, "id")), who, err);
+}
+
+int job_object(sqlite3 *db, int64_t seq, const struct identity *who, json_t **out, struct err *err)
 {
     sqlite3_stmt *q = NULL;
     bool row = false;
@@ -245,21 +277,12 @@ int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err)
                           : shape_object(db, seq, *out, err);
     }
     sqlite3_finalize(q);
+    rc = rc != 0 || who == NULL ? rc : show_to(*out, db, who, err);
     if (rc != 0) {
         json_decref(*out);
         *out = NULL;
     }
     return rc;
-}
-
-void job_show(json_t *job, const struct identity *who)
-{
-    const char *owner = json_string_value(json_object_get(job, "owner"));
-    const bool own = owner != NULL && strcmp(owner, who->name) == 0;
-
-    if (!may_do(who, DEED_CHANGE_JOB, own ? who->user_id : 0, true)) {
-        json_array_clear(json_object_get(job, "allowed_actions"));
-    }
 }
 
 enum deed job_event_deed(const char *type)
@@ -281,10 +304,7 @@ int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, s
     json_t *job = NULL;
 
     *out = NULL;
-    TRY(job_object(db, seq, &job, err));
-    if (who != NULL) {
-        job_show(job, who);
-    }
+    TRY(job_object(db, seq, who, &job, err));
     *out = one_line(job);
     json_decref(job);
     return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a job");
@@ -326,22 +346,25 @@ int job_event_add(struct tx *tx, const struct job_ref *ref, const char *type, co
 static int render_both(sqlite3 *db, const struct job_ref *ref, char **whole, char **others,
                        struct err *err)
 {
-    static const struct identity nobody = {0};
+    static const struct identity onlooker = {.user_id = INT64_MAX, .role = ROLE_VIEWER};
     json_t *job = NULL;
+    int rc = 0;
 
-    TRY(job_object(db, ref->seq, &job, err));
+    TRY(job_object(db, ref->seq, NULL, &job, err));
     *whole = one_line(job);
     if (!ref->is_private) {
-        job_show(job, &nobody);
-        *others = one_line(job);
+        rc = show_to(job, db, &onlooker, err);
+        *others = rc == 0 ? one_line(job) : NULL;
     }
     json_decref(job);
-    if (*whole == NULL || (*others == NULL && !ref->is_private)) {
+    if (rc == 0 && (*whole == NULL || (*others == NULL && !ref->is_private))) {
+        rc = FAIL(err, ERR_NO_MEMORY, "no memory for a job");
+    }
+    if (rc != 0) {
         free(*whole);
         free(*others);
-        return FAIL(err, ERR_NO_MEMORY, "no memory for a job");
     }
-    return 0;
+    return rc;
 }
 
 int job_announce(struct tx *tx, const struct job_ref *ref, struct err *err)

@@ -36,13 +36,10 @@ int job_find(sqlite3 *db, const char *id, const struct identity *who, enum deed 
 /* The job of that number, which must be there. */
 int job_at(sqlite3 *db, int64_t seq, struct job_ref *out, struct err *err);
 
-/* The job object of routes.def; a new reference. job_text is the same as one line, for free(), as `who` sees
- * it; NULL is its owner. */
-int job_object(sqlite3 *db, int64_t seq, json_t **out, struct err *err);
+/* The job object of routes.def as `who` sees it: allowed_actions that they may ask for, and no names of others' private jobs and of
+ * arrays with such; NULL is honed itself and sees all. A new reference; job_text is the same as one line, for free(). */
+int job_object(sqlite3 *db, int64_t seq, const struct identity *who, json_t **out, struct err *err);
 int job_text(sqlite3 *db, int64_t seq, const struct identity *who, char **out, struct err *err);
-
-/* Leave in the object of a job only those allowed_actions that `who` may ask for. */
-void job_show(json_t *job, const struct identity *who);
 
 /* Set the "reason" of a waiting job's object: why it is back in the queue, if it is, and what it waits for. */
 void job_say_why(json_t *job, const char *waits_for);

@@ -5,6 +5,7 @@
 
 struct paging {
     const struct listing *l;
+    const struct identity *who;
     const char *after;
     int64_t limit;
     bool descending;
@@ -17,7 +18,7 @@ static int read_paging(const struct request *rq, const struct listing *l, struct
 {
     const char *order = gate_query(rq->in, "order");
 
-    *p = (struct paging){.l = l, .after = gate_query(rq->in, "after")};
+    *p = (struct paging){.l = l, .who = rq->who, .after = gate_query(rq->in, "after")};
     TRY(request_number(rq, "limit", 1, l->most, l->limit, &p->limit, err));
     p->descending = l->newest_first;
     if (order != NULL) {
@@ -41,7 +42,7 @@ static int read_rows(sqlite3 *db, sqlite3_stmt *q, struct paging *p, struct err 
             return 0;
         }
         if (p->l->make != NULL) {
-            TRY(p->l->make(db, q, &item, err));
+            TRY(p->l->make(db, q, p->who, &item, err));
         } else {
             item = db_row_json(q);
         }

@@ -7,8 +7,9 @@
 
 #include "server/route.h"
 
-/* Make the object of a row; a new reference with a key "id". */
-typedef int list_object(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err);
+/* Make the object of a row, as `who` sees it; a new reference with a key "id". */
+typedef int list_object(sqlite3 *db, sqlite3_stmt *row, const struct identity *who, json_t **out,
+                        struct err *err);
 
 struct listing {
     const char *columns; /* "f.id, f.bytes" */

@@ -38,7 +38,8 @@ struct old_job {
     char id[RANDOM_ID];
     char owner[USER_NAME];
     double created_at;
-    json_t *request; /* owned */
+    struct timespec written; /* its spec.json: of two of the same second the earlier goes first */
+    json_t *request;         /* owned */
 };
 
 struct rebuilding {
@@ -66,6 +67,12 @@ static int by_age(const void *a, const void *b)
     if (x->created_at != y->created_at) {
         return x->created_at < y->created_at ? -1 : 1;
     }
+    if (x->written.tv_sec != y->written.tv_sec) {
+        return x->written.tv_sec < y->written.tv_sec ? -1 : 1;
+    }
+    if (x->written.tv_nsec != y->written.tv_nsec) {
+        return x->written.tv_nsec < y->written.tv_nsec ? -1 : 1;
+    }
     return strcmp(x->id, y->id);
 }
 
@@ -73,6 +80,7 @@ static int read_spec(struct rebuilding *r, const char id[RANDOM_ID], struct err 
 {
     char path[REBUILD_PATH];
     json_t *spec = NULL;
+    struct stat st;
 
     if (r->count == r->room) {
         r->room = r->room == 0 ? 64 : r->room * 2;
@@ -95,6 +103,7 @@ static int read_spec(struct rebuilding *r, const char id[RANDOM_ID], struct err 
         struct old_job *job = &r->jobs[r->count++];
         *job = (struct old_job){.request = json_incref(request)};
         job->created_at = json_number_value(json_object_get(spec, "created_at"));
+        job->written = stat(path, &st) == 0 ? st.st_mtim : (struct timespec){0};
         memcpy(job->id, id, sizeof job->id);
         (void)snprintf(job->owner, sizeof job->owner, "%s", owner);
     }
@@ -342,6 +351,29 @@ static int read_job(struct rebuilding *r, struct old_job *job, struct err *err)
     return rc != 0 ? rc : store_write(r->app.store, add_state, r, err);
 }
 
+/* Which jobs wait for which, once all are there; some may be gone. */
+static int add_dependencies(struct tx *tx, void *argument, struct err *err)
+{
+    const struct rebuilding *r = argument;
+
+    for (size_t i = 0; i < r->count; i++) {
+        const char *text = json_string_value(json_object_get(r->jobs[i].request, "depends_on"));
+        struct dependencies d = {0};
+        struct err none = {0};
+        if (text == NULL || dependencies_parse(&d, text, &none) != 0) {
+            continue;
+        }
+        for (int k = 0; k < d.count; k++) {
+            TRY(db_run(tx->db, err,
+                       "INSERT INTO dependencies(job_seq, parent_seq, kind)"
+                       " SELECT j.seq, p.seq, ?1 FROM jobs j JOIN jobs p"
+                       " WHERE j.id=?2 AND p.id=?3",
+                       "sss", dependency_word(d.at[k].kind), r->jobs[i].id, d.at[k].job));
+        }
+    }
+    return 0;
+}
+
 static int read_all(struct rebuilding *r, struct err *err)
 {
     TRY(read_specs(r, err));
@@ -350,6 +382,7 @@ static int read_all(struct rebuilding *r, struct err *err)
     for (size_t i = 0; i < r->count; i++) {
         TRY(read_job(r, &r->jobs[i], err));
     }
+    TRY(store_write(r->app.store, add_dependencies, r, err));
     printf(
         "The store has %zu jobs again. Tokens of all users must be made anew: honed token NAME\n",
         r->count);

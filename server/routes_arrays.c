@@ -29,8 +29,10 @@ int handle_array_new(const struct request *rq, struct reply *rp, struct err *err
     return 0;
 }
 
-static int array_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err)
+static int array_row(sqlite3 *db, sqlite3_stmt *row, const struct identity *who, json_t **out,
+                     struct err *err)
 {
+    (void)who;
     return array_object(db, sqlite3_column_int64(row, 0), false, out, err);
 }
 

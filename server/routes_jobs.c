@@ -54,9 +54,10 @@ static int read_states(const struct request *rq, char out[STATE_FILTER], const c
     return 0;
 }
 
-static int job_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err)
+static int job_row(sqlite3 *db, sqlite3_stmt *row, const struct identity *who, json_t **out,
+                   struct err *err)
 {
-    return job_object(db, sqlite3_column_int64(row, 0), out, err);
+    return job_object(db, sqlite3_column_int64(row, 0), who, out, err);
 }
 
 int handle_jobs_list(const struct request *rq, struct reply *rp, struct err *err)
@@ -78,17 +79,10 @@ int handle_jobs_list(const struct request *rq, struct reply *rp, struct err *err
         .scope = may_do(rq->who, DEED_SEE_JOB, 0, true) ? 0 : rq->who->user_id,
         .second = is_mine ? rq->who->name : owner,
     };
-    json_t *data = NULL, *job = NULL;
-    size_t i = 0;
 
     TRY(read_states(rq, states, &l.filter, err));
     TRY(list_reply(rq, rp, &l, err));
-    data = json_object_get(rp->body, "data");
-    board_tell_all(rq->app->board, rq->app->store, data);
-    json_array_foreach(data, i, job)
-    {
-        job_show(job, rq->who);
-    }
+    board_tell_all(rq->app->board, rq->app->store, json_object_get(rp->body, "data"));
     return 0;
 }
 
@@ -107,7 +101,7 @@ static int read_job(sqlite3 *db, void *argument, struct err *err)
     struct job_order *o = argument;
 
     TRY(job_find(db, o->rq->param[0], o->rq->who, o->deed, &o->ref, err));
-    return job_object(db, o->ref.seq, &o->job, err);
+    return job_object(db, o->ref.seq, o->rq->who, &o->job, err);
 }
 
 int handle_job_get(const struct request *rq, struct reply *rp, struct err *err)
@@ -117,7 +111,6 @@ int handle_job_get(const struct request *rq, struct reply *rp, struct err *err)
     TRY(store_read(rq->app->store, read_job, &o, err));
     rp->body = o.job;
     board_tell(rq->app->board, o.ref.seq, rp->body);
-    job_show(rp->body, rq->who);
     return 0;
 }
 
@@ -134,7 +127,7 @@ static int do_action(struct tx *tx, void *argument, struct err *err)
     case JOB_SAVE:
     case JOB_ACTION_COUNT: break;
     }
-    return rc != 0 ? rc : job_object(tx->db, o->ref.seq, &o->job, err);
+    return rc != 0 ? rc : job_object(tx->db, o->ref.seq, o->rq->who, &o->job, err);
 }
 
 static int ask(const struct request *rq, struct reply *rp, enum job_action action, bool save,

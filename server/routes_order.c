@@ -25,7 +25,7 @@ static int do_change(struct tx *tx, void *argument, struct err *err)
 
     TRY(job_find(tx->db, o->rq->param[0], o->rq->who, DEED_CHANGE_JOB, &ref, err));
     TRY(job_change(tx, &ref, &o->change, err));
-    return job_object(tx->db, ref.seq, &o->job, err);
+    return job_object(tx->db, ref.seq, o->rq->who, &o->job, err);
 }
 
 /* The rows of spec.def judge the values: they are read as fields of the smallest request that there is. */
@@ -100,7 +100,7 @@ static int do_move(struct tx *tx, void *argument, struct err *err)
         }
     }
     TRY(order_move(tx, &ref, m->place, m->other != NULL ? &other : NULL, err));
-    return job_object(tx->db, ref.seq, &m->job, err);
+    return job_object(tx->db, ref.seq, m->rq->who, &m->job, err);
 }
 
 /* One of before, after and to. */
@@ -153,7 +153,7 @@ static int read_original(sqlite3 *db, void *argument, struct err *err)
     json_t *job = NULL;
 
     TRY(job_find(db, o->rq->param[0], o->rq->who, DEED_SEE_JOB, &o->ref, err));
-    TRY(job_object(db, o->ref.seq, &job, err));
+    TRY(job_object(db, o->ref.seq, NULL, &job, err));
     o->request = json_incref(json_object_get(job, "request"));
     json_decref(job);
     return 0;

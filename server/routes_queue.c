@@ -1,8 +1,10 @@
 /* routes_queue.c - /v1/queue: what runs, what waits for what, and who used how much. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "server/arrays.h"
 #include "server/board.h"
 #include "server/inventory.h"
 #include "server/list.h"
@@ -17,6 +19,8 @@ struct queue_answer {
     int64_t *seqs; /* owned; waiting jobs in their order */
     int count, total;
     json_t *running, *waiting, *users, *reservations, *head; /* owned */
+    char array[RANDOM_ID]; /* the one asked about last: rows of an array stand together */
+    bool hides_array;
 };
 
 static const char running_sql[] =
@@ -35,6 +39,24 @@ static const char waiting_sql[] =
     " j.created_at AS submitted_at, (SELECT a.id FROM arrays a WHERE a.seq=j.array_seq) AS array,"
     " j.state, j.private, j.user_id"
     " FROM jobs j JOIN users u ON u.id=j.user_id WHERE j.seq=? AND j.state='queued'";
+
+/* The row's array goes where the asker may not see it: another's, with a private job in it. */
+static int hide_array(struct queue_answer *a, sqlite3 *db, json_t *row, struct err *err)
+{
+    const char *id = json_string_value(json_object_get(row, "array"));
+    struct array_ref array;
+
+    if (id != NULL && strcmp(id, a->array) != 0) {
+        const int rc = array_find(db, id, a->rq->who, DEED_SEE_JOB, &array, err);
+        TRY(rc == ERR_NOT_FOUND ? 0 : rc);
+        (void)snprintf(a->array, sizeof a->array, "%s", id);
+        a->hides_array = rc != 0;
+    }
+    if (id != NULL && a->hides_array) {
+        (void)json_object_set_new(row, "array", json_null());
+    }
+    return 0;
+}
 
 /* A row as the asker may see it. Of another's private job only that it is there. */
 static void hide(const struct queue_answer *a, json_t *row)
@@ -109,12 +131,13 @@ static int read_waiting(struct queue_answer *a, sqlite3 *db, struct err *err)
         }
         json_t *row = db_row_json(q);
         board_tell(a->rq->app->board, a->seqs[k], row);
+        rc = hide_array(a, db, row, err);
         hide(a, row);
         (void)json_object_del(row, "back");
         (void)json_object_del(row, "state");
-        rc = json_array_append_new(a->waiting, row) == 0
-                 ? 0
-                 : FAIL(err, ERR_NO_MEMORY, "no memory for the queue");
+        if (json_array_append_new(a->waiting, row) != 0) {
+            rc = FAIL(err, ERR_NO_MEMORY, "no memory for the queue");
+        }
     }
     sqlite3_finalize(q);
     return rc;
@@ -213,8 +236,9 @@ static int read_head(struct queue_answer *a, sqlite3 *db, struct err *err)
         }
     }
     const bool is_seen = may_do(a->rq->who, DEED_SEE_JOB, job.user_id, job.is_private);
-    a->head = json_pack("{s:o, s:o, s:o}", "job", is_seen ? json_string(job.id) : json_null(), "at",
-                        at > 0 ? json_integer(at) : json_null(), "devices", ids);
+    a->head =
+        json_pack("{s:o, s:o, s:o}", "job", is_seen ? json_string(job.id) : json_null(), "at",
+                  at > 0 ? json_integer(at > a->now ? at : a->now) : json_null(), "devices", ids);
     return a->head != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for the queue");
 }
 

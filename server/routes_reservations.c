@@ -7,9 +7,11 @@
 #include "server/reservations.h"
 #include "server/supervise.h"
 
-static int reservation_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err)
+static int reservation_row(sqlite3 *db, sqlite3_stmt *row, const struct identity *who, json_t **out,
+                           struct err *err)
 {
     (void)db;
+    (void)who;
     *out = reservation_object(row);
     return *out != NULL ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for a reservation");
 }

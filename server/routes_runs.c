@@ -39,9 +39,11 @@ static int find_job(sqlite3 *db, void *argument, struct err *err)
 }
 
 /* {"id", "object", "job", "created_at"} and what the run wrote. */
-static int event_row(sqlite3 *db, sqlite3_stmt *row, json_t **out, struct err *err)
+static int event_row(sqlite3 *db, sqlite3_stmt *row, const struct identity *who, json_t **out,
+                     struct err *err)
 {
     (void)db;
+    (void)who;
     *out = json_loads(db_text(row, 2), 0, NULL);
     if (*out == NULL) {
         *out = json_object();

@@ -79,7 +79,7 @@ static int add_job(struct tx *tx, void *argument, struct err *err)
         TRY(draft_check_room(tx, e->app, e->s->who, 1, err));
         TRY(draft_insert(tx, &e->draft, e->app, e->s->who, err));
     }
-    return job_object(tx->db, e->draft.seq, &e->s->job, err);
+    return job_object(tx->db, e->draft.seq, e->s->who, &e->s->job, err);
 }
 
 /* The folder aside, the row, the folder's name. */

@@ -113,7 +113,7 @@ static int insert(struct tx *tx, struct bench *b, json_t **job, struct err *err)
 
     int rc = draft_check_room(tx, &b->app, &who, 1, err);
     rc = rc != 0 ? rc : draft_insert(tx, &d, &b->app, &who, err);
-    rc = rc != 0 || job == NULL ? rc : job_object(tx->db, d.seq, job, err);
+    rc = rc != 0 || job == NULL ? rc : job_object(tx->db, d.seq, NULL, job, err);
     draft_free(&d);
     return rc;
 }

@@ -117,7 +117,14 @@ export function placePanel(isAdmin, onChanged) {
                 'span',
                 {},
                 job.depends_on.map((parent) =>
-                  h('span', {}, link(`#/jobs/${encodeURIComponent(parent.job)}`, parent.job), ` (${parent.kind}) `),
+                  h(
+                    'span',
+                    {},
+                    parent.job
+                      ? link(`#/jobs/${encodeURIComponent(parent.job)}`, parent.job)
+                      : t('queue.private'),
+                    ` (${parent.kind}) `,
+                  ),
                 ),
               ),
             )

@@ -241,7 +241,10 @@ static void join(char out[256], const json_t *list, const char *key)
     out[0] = '\0';
     json_array_foreach(list, i, item)
     {
-        const char *const text = key != NULL ? cli_text(item, key) : json_string_value(item);
+        const char *text = key != NULL ? cli_text(item, key) : json_string_value(item);
+        if (key != NULL && json_is_null(json_object_get(item, key))) {
+            text = "a private job";
+        }
         if (text != NULL && used + strlen(text) + 3 < 256) {
             used += (size_t)snprintf(out + used, 256 - used, "%s%s", used > 0 ? ", " : "", text);
         }

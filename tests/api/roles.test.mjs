@@ -268,6 +268,41 @@ test('the queue shows of private jobs only that they are there', async () => {
   }
 });
 
+test('what a visible job says of itself does not name private ones', async () => {
+  const parent = await submit('owner', 'ms=1', { begin_at: 4000000000, visibility: 'private' });
+  const child = await submit('owner', 'ms=1', { max_steps: 1, depends_on: `${done.id},${parent.id}` });
+  const copy = await call('owner', 'POST', `/v1/jobs/${parent.id}/clone`, { changes: { visibility: 'lab' } });
+  const array = await call('owner', 'POST', '/v1/arrays', { request: request(file, 'ms=1', { begin_at: 4000000000 }), grid: { seed: [1, 2] } });
+  const [hidden, seen] = array.points.map((point) => point.job);
+  await call('owner', 'PATCH', `/v1/jobs/${hidden}`, { visibility: 'private' });
+  const secrets = [parent.id, hidden, array.id];
+  const told = async (who) => {
+    const answers = await Promise.all(['/v1/queue', '/v1/jobs?limit=100', ...[child, copy, { id: seen }].map(({ id }) => `/v1/jobs/${id}`)].map((path) => call(who, 'GET', path)));
+    return secrets.map((id) => JSON.stringify(answers).includes(id));
+  };
+  for (const who of ['viewer', 'other']) {
+    assert.deepEqual(await told(who), [false, false, false], who);
+    const { depends_on: waits, request: sent, cloned_from: from } = await call(who, 'GET', `/v1/jobs/${child.id}`);
+    assert.deepEqual(waits.map((one) => one.job), [done.id, null]);
+    assert.equal(sent.depends_on, `${done.id},a private job`);
+    assert.equal(from, null);
+    assert.equal((await call(who, 'GET', `/v1/jobs/${seen}`)).array, null);
+  }
+  assert.deepEqual(await told('owner'), [true, true, true]);
+  assert.deepEqual(await told('admin'), [true, true, true]);
+  const over = (events) => events.some(({ event, data }) => event === 'job' && data.id === child.id && data.state === 'cancelled');
+  const live = readEvents(`${honed.url}/v1/stream`, as('other'), { enough: over, ms: 20000 });
+  await new Promise((done_) => setTimeout(done_, 300));
+  await call('owner', 'POST', `/v1/jobs/${parent.id}/cancel`, {});
+  const heard = await live;
+  assert.ok(over(heard.events) && !JSON.stringify(heard.events).includes(parent.id));
+  const { state, reason } = await call('other', 'GET', `/v1/jobs/${child.id}`);
+  assert.deepEqual([state, reason], ['cancelled', 'a private job is cancelled, and this job waited until it has succeeded']);
+  assert.match((await call('owner', 'GET', `/v1/jobs/${child.id}`)).reason, new RegExp(parent.id));
+  await call('owner', 'POST', `/v1/jobs/${copy.id}/cancel`, {});
+  await call('owner', 'POST', `/v1/arrays/${array.id}/cancel`, {});
+});
+
 test('a private job is not heard of in streams; another is, from the moment on at which it is shown', async () => {
   const over = (id) => (events) => events.some(({ event, data }) => event === 'job' && data.id === id && data.state === 'succeeded');
   const job = await submit('owner', 'ms=1', { max_steps: 5, visibility: 'private', priority: 'normal' });
