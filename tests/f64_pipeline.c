@@ -41,6 +41,14 @@ static const struct row rows[] = {
      1,
      1,
      2},
+    {{.name = "Llama, groups of 2 made again",
+      .config = eight,
+      .chunks = 2,
+      .recompute = RECOMPUTE_FULL,
+      .again = 2},
+     1,
+     1,
+     2},
     {{.name = "adapters", .config = llama, .lora_rank = 2, .lora_dropout = 0.2}, 1, 1, 2},
     {{.name = "adapters, 2 chunks", .config = llama, .lora_rank = 2, .chunks = 2}, 2, 1, 2},
     {{.name = "frozen below",
@@ -80,6 +88,20 @@ static const struct row rows[] = {
      2},
 };
 
+/* Every border of stages is crossed forward and backward once by every microbatch. */
+static void count_messages(const struct row *r, const struct found *f)
+{
+    const int borders = r->pp * (r->c.chunks > 0 ? r->c.chunks : 1) - 1;
+    int64_t sends = 0, receives = 0;
+
+    for (int rank = 0; rank < r->tp * r->dp * r->pp; rank++) {
+        sends += f->sends[rank];
+        receives += f->receives[rank];
+    }
+    EXPECT(sends == (int64_t)2 * borders * LAYOUT_BATCH * r->tp * LAYOUT_STEPS);
+    EXPECT(receives == sends);
+}
+
 static void compare(const struct row *r, const struct found *one, const struct found *many)
 {
     const struct arch a = case_arch(&r->c);
@@ -98,6 +120,7 @@ static void compare(const struct row *r, const struct found *one, const struct f
     EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0]);
     for (int rank = 0; rank < ranks; rank++) {
         EXPECT_NEAR(many->told[rank], one->told[0], 1e-7);
+        EXPECT_NEAR(many->judged[rank], one->judged[0], 1e-11);
     }
     if (a.tied) { /* both copies are one */
         EXPECT(memcmp(many->weights, many->weights + n, (size_t)(a.V * a.D) * sizeof(real)) == 0);
@@ -116,6 +139,9 @@ static void a_pipeline_is_one_rank(void)
         EXPECT(one != NULL && many != NULL);
         if (one != NULL && many != NULL) {
             compare(r, one, many);
+            if (r->c.lora_rank + (r->c.freeze != NULL) == 0) {
+                count_messages(r, many);
+            }
             (void)munmap(one, found_bytes(&a));
             (void)munmap(many, found_bytes(&a));
         }

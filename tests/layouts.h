@@ -20,6 +20,7 @@
 #include "trainer/base/json.h"
 #include "trainer/ckpt/state.h"
 #include "trainer/comm/shm.h"
+#include "trainer/data/token_file.h"
 #include "trainer/mesh.h"
 #include "trainer/optim.h"
 #include "trainer/shares.h"
@@ -60,8 +61,9 @@ struct found {
     double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
     int64_t collectives[LAYOUT_RANKS], scatters[LAYOUT_RANKS], gathers[LAYOUT_RANKS];
     int64_t sends[LAYOUT_RANKS], receives[LAYOUT_RANKS];
-    size_t saved[LAYOUT_RANKS];            /* bytes */
-    double told[LAYOUT_RANKS];             /* a number from logits */
+    size_t saved[LAYOUT_RANKS]; /* bytes */
+    double told[LAYOUT_RANKS],
+        judged[LAYOUT_RANKS];              /* a number from logits; loss of an evaluation */
     uint64_t written[LAYOUT_RANKS], bytes; /* values of the checkpoint: by each rank, in all */
     real weights[];
 };
@@ -321,7 +323,31 @@ static inline void save_folder(struct engine *e, const char *dir, struct found *
     f->bytes = bytes; /* all ranks write the same */
 }
 
-/* What does not train: the logits behind a few tokens. */
+/* Mean loss over a text that ends in the midst of a batch and of a sample. */
+static inline double judge(struct engine *e)
+{
+    const struct dims *d = &e->model->d;
+    const int64_t n = LAYOUT_BATCH * d->R;
+    struct token_file file = {.header.tokens = 5 * d->S + 8};
+    uint16_t *text = calloc((size_t)file.header.tokens, sizeof *text);
+    int32_t *memory = calloc((size_t)(4 * n), sizeof *memory);
+    struct step_result r;
+
+    CHECK(memory != NULL && text != NULL, "no memory");
+    for (int64_t i = 0; i < file.header.tokens; i++) {
+        text[i] = (uint16_t)(i * i % d->V);
+    }
+    file.u16 = text;
+    const struct data_set set = {.file = &file, .end = file.header.tokens, .S = d->S};
+    const struct data_rows rows = {memory, memory + n, memory + 2 * n, memory + 3 * n};
+    CHECK(step_evaluate(e, &set, &rows, NULL, &r), "an evaluation ended early");
+    CHECK(r.tokens == file.header.tokens - 1, "%lld tokens", (long long)r.tokens);
+    free(text);
+    free(memory);
+    return r.loss;
+}
+
+/* What does not train: logits behind a few tokens, an evaluation. */
 static inline void look(struct engine *e, struct found *f, int rank)
 {
     static const int32_t ids[5] = {1, 8, 15, 22, 29};
@@ -331,6 +357,7 @@ static inline void look(struct engine *e, struct found *f, int rank)
     for (int64_t i = 0; i < V; i++) {
         f->told[rank] += (double)logits[i] * (double)(i % 7 + 1);
     }
+    f->judged[rank] = judge(e);
 }
 
 static inline void be_rank(const struct job_case *c, struct shm *shm,

@@ -55,6 +55,14 @@ static int list_traffic(struct model *m, struct err *err)
         m->traffic.gets[i] = m->lowest < c->first + c->count;
     }
     traffic_train(&m->traffic);
+    for (int i = 0; i < LINES; i++) {
+        if (m->traffic.line[i].rooms > PIPELINE_ROOMS) {
+            return FAIL_PARAM(err, ERR_BAD_SPEC, "microbatch_group_size_per_virtual_pipeline_stage",
+                              "groups of %d microbatches would have %d messages wait at a pipeline "
+                              "rank; %d may: take a smaller group, of at least %d",
+                              d->passes, m->traffic.line[i].rooms, PIPELINE_ROOMS, d->pp);
+        }
+    }
     return 0;
 }
 

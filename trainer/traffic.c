@@ -77,11 +77,21 @@ static void list_messages(struct traffic *t, int which, int peer)
     }
 }
 
+/* Messages that the first rank gets from the last, for the chunk behind, while it is still busy with the first chunk of
+ * a group of more microbatches than ranks; the same backwards. Without room for them all ranks would wait. */
+static int ahead(const struct pipe *p, int which)
+{
+    const int group = p->group < p->micros ? p->group : p->micros;
+    const bool turns = p->rank == (which == LINE_BEFORE ? 0 : p->pp - 1) || p->pp == 2;
+
+    return p->chunks > 1 && turns && group > p->pp ? group - p->pp : 0;
+}
+
 /* The ring: from the first message that is still to be used to the one that is wanted, and one more to come early. */
 static void size_ring(struct traffic *t, int which)
 {
     struct traffic_line *l = &t->line[which];
-    int oldest = 0, most = 0;
+    int oldest = 0, most = 1 + ahead(&t->pipe, which);
 
     for (int i = 0; i < t->count; i++) {
         if (t->errands[i].line != which) {

@@ -5,7 +5,8 @@
  * to the next stage, the gradient of its input to the one before. Messages from a neighbour come in the order in
  * which it works, so they are taken in that order, into a ring of rooms, each as early as a room is free. With two
  * ranks both neighbours are one, and what comes need not be wanted in the order in which it comes: the ring is as
- * long as that takes, and one longer where a message can come while another is used.
+ * long as that takes, and one longer where a message can come while another is used. No order of waits locks ranks up
+ * (tests/test_traffic.c plays them all).
  */
 #ifndef TRAINER_TRAFFIC_H
 #define TRAINER_TRAFFIC_H
