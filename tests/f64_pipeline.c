@@ -82,6 +82,10 @@ static const struct row rows[] = {
      1,
      1,
      2},
+    {{.name = "8 layers, slots apart", .config = eight, .chunks = 2, .placing = "1,1,5,1"},
+     1,
+     1,
+     2},
     {{.name = "8 layers, uneven chunks", .config = eight, .chunks = 2, .placing = "3,1,1,3"},
      1,
      1,
@@ -131,13 +135,16 @@ static void a_pipeline_is_one_rank(void)
 {
     static const struct mesh_sizes alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
 
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    bool well = true;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && well; i++) {
         const struct row *r = &rows[i];
         const struct arch a = case_arch(&r->c);
         const struct mesh_sizes sizes = {.tp = r->tp, .cp = 1, .dp = r->dp, .pp = r->pp, .ep = 1};
         struct found *one = run_layout(&r->c, &alone), *many = run_layout(&r->c, &sizes);
-        EXPECT(one != NULL && many != NULL);
-        if (one != NULL && many != NULL) {
+        well = one != NULL && many != NULL;
+        EXPECT(well);
+        if (well) {
             compare(r, one, many);
             if (r->c.lora_rank + (r->c.freeze != NULL) == 0) {
                 count_messages(r, many);
@@ -148,8 +155,51 @@ static void a_pipeline_is_one_rank(void)
     }
 }
 
+/* Whether the chunks of rank 0 of 2 have slots of their own. */
+static bool has_own_slots(const char *placing)
+{
+    const struct job_case c = {.name = "chunks", .config = eight, .chunks = 2, .placing = placing};
+    const struct arch a = case_arch(&c);
+    const struct mesh_sizes sizes = {.tp = 1, .cp = 1, .dp = 1, .pp = 2, .ep = 1};
+    struct model *m = NULL;
+    struct mesh mesh;
+    struct err err = {0};
+
+    CHECK(mesh_make(&mesh, &sizes, 0, &err) == 0, "%s", err.text);
+    const struct dims d = case_dims(&c, &a, &mesh);
+    CHECK(model_new(&m, &d, &err) == 0, "%s", err.text);
+    const bool apart = m->apart;
+    model_free(m);
+    return apart;
+}
+
+/* 5 slots of 5 layers, or 4 of 1 and 2 of 5. */
+static void slots_are_shared_or_not_whichever_takes_less(void)
+{
+    EXPECT(!has_own_slots("2,2,2,2"));
+    EXPECT(has_own_slots("1,1,5,1"));
+}
+
+/* The message buffers of too large a group are refused, not missed later. */
+static void groups_too_large_for_the_rings_are_refused(void)
+{
+    const struct arch a = case_arch(&(struct job_case){.name = "chunks", .config = eight});
+    const struct spec s = {.global_batch_size = 256};
+    struct dims d = dims_make(&a, &s, 1, LAYOUT_SEQUENCE, 1);
+    struct placement place;
+    struct model *m = NULL;
+    struct err err = {0};
+
+    EXPECT(placement_make(&place, &a, 2, 2, "", LAYOUT_SEQUENCE, &err) == 0);
+    dims_divide_layers(&d, &place, 0, 128);
+    EXPECT(model_new(&m, &d, &err) == ERR_BAD_SPEC);
+    EXPECT(strstr(err.text, "groups of 128 microbatches") != NULL);
+}
+
 int main(void)
 {
+    RUN(slots_are_shared_or_not_whichever_takes_less);
+    RUN(groups_too_large_for_the_rings_are_refused);
     RUN(a_pipeline_is_one_rank);
     return tap_done();
 }

@@ -422,20 +422,24 @@ static inline struct found *run_layout(const struct job_case *c, const struct me
 
     CHECK(f != MAP_FAILED && shm_make(&shm, &room, &err) == 0, "%s", err.text);
     (void)fflush(NULL);
+    pid_t pids[LAYOUT_RANKS] = {0};
     for (int rank = 0; rank < ranks; rank++) {
-        if (fork() == 0) {
+        pids[rank] = fork();
+        if (pids[rank] == 0) {
             (void)alarm(300);
             be_rank(c, shm, sizes, rank, f);
             (void)fflush(NULL);
             _exit(0);
         }
     }
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int i = 0; i < ranks; i++) {
         int status = 0;
-        (void)wait(&status);
-        if (status != 0) {
-            well = false;
-            shm_mark_lost(shm, 0);
+        const pid_t ended = wait(&status);
+        for (int rank = 0; rank < ranks && status != 0; rank++) {
+            if (pids[rank] == ended) {
+                well = false;
+                shm_mark_lost(shm, rank);
+            }
         }
     }
     shm_free(shm);
