@@ -18,7 +18,7 @@ static const struct mesh_sizes alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep 
 static const struct mesh_sizes meshes[] = {
     {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1}, {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
     {.tp = 4, .cp = 1, .dp = 1, .pp = 1, .ep = 1}, {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
-    {.tp = 4, .cp = 1, .dp = 3, .pp = 1, .ep = 1},
+    {.tp = 4, .cp = 1, .dp = 3, .pp = 1, .ep = 1}, {.tp = 2, .cp = 1, .dp = 2, .pp = 2, .ep = 1},
 };
 enum { MESHES = sizeof meshes / sizeof meshes[0] };
 
@@ -123,7 +123,7 @@ static void many_ranks_write_the_files_of_one(void)
 /* Saved in one layout, gone on in another: as if it had always been one rank. */
 static void a_run_goes_on_in_another_layout(void)
 {
-    static const int pairs[][2] = {{0, 1}, {3, 0}, {1, 3}, {3, -1}};
+    static const int pairs[][2] = {{5, 1}, {3, 5}, {1, 3}, {5, -1}};
 
     for (int i = 1; i < CASES; i++) {
         struct job_case c = cases[i];
