@@ -16,6 +16,7 @@
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
 #include "trainer/data/recipe.h"
+#include "trainer/plan.h"
 
 enum { JOB_PATH = SETTING_TEXT + 64, LOOK_BYTES = 64 << 20 };
 
@@ -60,6 +61,14 @@ int draft_time_limit(const struct settings *s, int64_t wanted, int64_t *out, str
     return 0;
 }
 
+/* A rank of the run on each device. */
+static int64_t ranks_of(const struct spec *spec)
+{
+    const struct mesh_sizes mesh = plan_mesh(spec);
+
+    return (int64_t)mesh.tp * mesh.cp * mesh.dp * mesh.pp;
+}
+
 /* What the queue goes by. The spec gets the time limit that counts. */
 static int take_queue_fields(struct draft *d, struct spec *spec, const struct app *app,
                              const struct identity *who, struct err *err)
@@ -72,7 +81,7 @@ static int take_queue_fields(struct draft *d, struct spec *spec, const struct ap
     }
     TRY(draft_time_limit(app->settings, spec->time_limit_s, &d->time_limit_s, err));
     spec->time_limit_s = d->time_limit_s;
-    d->devices = spec->devices;
+    d->devices = ranks_of(spec);
     d->begin_at = spec->begin_at;
     d->is_requeued = spec->at_time_limit == LIMIT_REQUEUE;
     d->preemptible =
@@ -101,12 +110,13 @@ static int look_up(struct draft *d, const struct app *app, const struct identity
     return sizing_check(app, spec, d->references, &d->sizing, err);
 }
 
-/* Every field, and of them the word of the class. */
+/* Every field, with the devices that the request left open, and of them the word of the class. */
 static int resolve(struct draft *d, const struct spec *spec, struct err *err)
 {
     json_t *all = spec_json(spec);
     const char *class = json_string_value(json_object_get(all, "priority"));
 
+    (void)json_object_set_new(all, "devices", json_integer((json_int_t)d->devices));
     (void)snprintf(d->class, sizeof d->class, "%s", class != NULL ? class : "");
     d->resolved = json_dumps(all, JSON_COMPACT);
     json_decref(all);

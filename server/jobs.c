@@ -9,6 +9,7 @@
 #include "kernels/check.h"
 #include "server/arrays.h"
 #include "server/mentions.h"
+#include "trainer/plan.h"
 
 static const char ref_columns[] =
     "SELECT j.seq, j.user_id, j.id, u.name, j.state, j.attempt, j.tries, j.intent, j.tail_offset,"
@@ -179,6 +180,27 @@ static void make_boolean(json_t *job, const char *key)
     (void)json_object_set_new(job, key, json_boolean(is));
 }
 
+/* How its devices are shared out, as every field of its request has it: "tp 2 x dp 2"; null for one device. */
+static json_t *layout_json(const json_t *resolved)
+{
+    struct mesh_sizes mesh = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
+    const struct {
+        const char *field;
+        int *size;
+    } axes[] = {{"tensor_model_parallel_size", &mesh.tp}};
+    int devices = (int)json_integer_value(json_object_get(resolved, "devices"));
+    char text[PLAN_LAYOUT];
+
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        const json_int_t size = json_integer_value(json_object_get(resolved, axes[i].field));
+        *axes[i].size = size > 1 && size <= MESH_RANKS ? (int)size : 1;
+        devices /= *axes[i].size;
+    }
+    mesh.dp = devices > 1 ? devices : 1;
+    plan_layout(text, &mesh);
+    return text[0] != '\0' ? json_string(text) : json_null();
+}
+
 /* Fields that are made of several columns. Removes those. */
 static int shape_object(sqlite3 *db, int64_t seq, json_t *job, struct err *err)
 {
@@ -199,8 +221,10 @@ static int shape_object(sqlite3 *db, int64_t seq, json_t *job, struct err *err)
             json_array_append_new(actions, json_string(job_action_word((enum job_action)a)));
         }
     }
-    const int rc = json_object_set_new(job, "error", error) |
-                   json_object_set_new(job, "allowed_actions", actions);
+    const int rc =
+        json_object_set_new(job, "error", error) |
+        json_object_set_new(job, "layout", layout_json(json_object_get(job, "resolved"))) |
+        json_object_set_new(job, "allowed_actions", actions);
     (void)json_object_del(job, "error_code");
     (void)json_object_del(job, "error_message");
     (void)json_object_del(job, "error_param");

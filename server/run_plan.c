@@ -37,8 +37,8 @@ static int look_at_devices(struct making *k, sqlite3 *db, int64_t bytes, struct 
     return rc;
 }
 
-/* Which devices these are, and the memory node, where all of them are near one of several. A thread for each core of CPU
- * slots, hyperthreads not counted, unless the request says how many. */
+/* Which devices these are, and the memory node, where all of them are near one of several. Each rank has a thread for each
+ * core of the smallest CPU slot, hyperthreads not counted, unless the request says how many. */
 static void give_place(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
 {
     size_t n = 0;
@@ -56,7 +56,8 @@ static void give_place(struct attempt_plan *plan, const struct machine *m, uint6
         plan->memory_node = is_one ? one->node : -1;
         plan->devices++;
         plan->gpus += one->kind == DEVICE_GPU;
-        cores += one->kind == DEVICE_CPU ? one->core_count : 0;
+        cores = one->kind == DEVICE_CPU && (cores == 0 || one->core_count < cores) ? one->core_count
+                                                                                   : cores;
         if (n < sizeof plan->device_ids) {
             n += (size_t)snprintf(plan->device_ids + n, sizeof plan->device_ids - n, "%s%s",
                                   n == 0 ? "" : ",", one->id);
@@ -67,20 +68,23 @@ static void give_place(struct attempt_plan *plan, const struct machine *m, uint6
     }
 }
 
-/* The cores of all devices together, each once. */
-static void give_cores(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
+/* Where each rank is at home: on the devices in their order, each with its cores behind those of the one before. Cores
+ * beyond JOB_CORES_MAX are left out: a rank that has none may run on all of them. */
+static void give_places(struct attempt_plan *plan, const struct machine *m, uint64_t devices)
 {
-    struct cores all = {0};
-
-    for (int d = 0; d < m->device_count; d++) {
-        for (int i = 0; i < DEVICE_CORES / 64 && (devices >> d & 1U) != 0; i++) {
-            all.word[i] |= m->devices[d].cores.word[i];
+    for (int d = 0; d < m->device_count && plan->place_count < JOB_RANKS_MAX; d++) {
+        if ((devices >> d & 1U) == 0) {
+            continue;
         }
-    }
-    for (int c = 0; c < DEVICE_CORES && plan->core_count < JOB_CORES_MAX; c++) {
-        if ((all.word[c / 64] >> c % 64 & 1U) != 0) {
-            plan->cores[plan->core_count++] = c;
+        struct rank_place *p = &plan->places[plan->place_count++];
+        *p = (struct rank_place){.first = plan->core_count,
+                                 .node = m->node_count > 1 ? m->devices[d].node : -1};
+        for (int c = 0; c < DEVICE_CORES && plan->core_count < JOB_CORES_MAX; c++) {
+            if ((m->devices[d].cores.word[c / 64] >> c % 64 & 1U) != 0) {
+                plan->cores[plan->core_count++] = c;
+            }
         }
+        p->count = plan->core_count - p->first;
     }
 }
 
@@ -95,7 +99,7 @@ static int fill(struct making *k, sqlite3 *db, sqlite3_stmt *row, struct attempt
     plan->threads = (int)json_integer_value(json_object_get(resolved, "threads"));
     plan->memory_bytes = bytes * __builtin_popcountll(k->devices);
     give_place(plan, inventory_machine(k->app->inventory), k->devices);
-    give_cores(plan, inventory_machine(k->app->inventory), k->devices);
+    give_places(plan, inventory_machine(k->app->inventory), k->devices);
     (void)snprintf(plan->cache, sizeof plan->cache, "%s/cache", k->app->settings->data);
     int rc = references_plan(references, plan, err);
     rc = rc != 0 ? rc : look_at_devices(k, db, bytes, err);

@@ -64,24 +64,34 @@ static bool trains_a_model(const struct spec *s)
     return s->model[0] != '\0' && s->config == NULL && s->lora_rank == 0 && s->adapter[0] == '\0';
 }
 
-static void set_two_devices(struct spec *s)
+static void set_sliced(struct spec *s)
 {
-    s->devices = 2;
+    s->use_distributed_optimizer = DISTRIBUTED_YES;
 }
 
-static void set_four_devices(struct spec *s)
+static bool has_copies(const struct spec *s)
 {
-    s->devices = 4;
+    return plan_mesh(s).dp > 1 && s->use_distributed_optimizer == DISTRIBUTED_NO;
 }
 
-static bool has_one_device(const struct spec *s)
+static void set_two_parts(struct spec *s)
 {
-    return s->devices == 1;
+    s->tensor_model_parallel_size = 2;
 }
 
-static bool has_few_devices(const struct spec *s)
+static void set_four_parts(struct spec *s)
 {
-    return s->devices < 4;
+    s->tensor_model_parallel_size = 4;
+}
+
+static bool has_one_part(const struct spec *s)
+{
+    return s->tensor_model_parallel_size == 1;
+}
+
+static bool has_few_parts(const struct spec *s)
+{
+    return s->tensor_model_parallel_size < 4;
 }
 
 static const struct change changes[] = {
@@ -89,8 +99,9 @@ static const struct change changes[] = {
     {"recompute", "full", set_recompute, keeps_all},
     {"precision", "bf16", set_bf16, is_f32},
     {"lora_rank", "8", set_lora, trains_a_model},
-    {"devices", "2", set_two_devices, has_one_device},
-    {"devices", "4", set_four_devices, has_few_devices},
+    {"use_distributed_optimizer", "yes", set_sliced, has_copies},
+    {"tensor_model_parallel_size", "2", set_two_parts, has_one_part},
+    {"tensor_model_parallel_size", "4", set_four_parts, has_few_parts},
 };
 
 uint64_t sizing_machine(void)
@@ -159,44 +170,32 @@ static int find_room(const struct app *app, struct room *out, struct err *err)
     return app->inventory == NULL ? 0 : store_read(app->store, look_at_devices, &l, err);
 }
 
-/* Of the usable slots with most cores, as many as the job holds: more threads need more memory. */
+/* Of each rank: those of the slot that has most, since more threads need more memory. */
 static int thread_count(const struct room *room, const struct spec *spec)
 {
     const long machine = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t counted = 0;
     int cores = 0;
 
     if (spec->threads > 0) {
         return (int)spec->threads;
     }
-    for (int n = 0; room->machine != NULL && n < (int)spec->devices; n++) {
-        int most = -1;
-        for (int i = 0; i < room->machine->device_count; i++) {
-            const struct device *d = &room->machine->devices[i];
-            const bool counts = d->is_usable && d->kind == DEVICE_CPU && (counted >> i & 1U) == 0;
-            most = counts && (most < 0 || d->core_count > room->machine->devices[most].core_count)
-                       ? i
-                       : most;
-        }
-        if (most < 0) {
-            break;
-        }
-        counted |= UINT64_C(1) << most;
-        cores += room->machine->devices[most].core_count;
+    for (int i = 0; room->machine != NULL && i < room->machine->device_count; i++) {
+        const struct device *d = &room->machine->devices[i];
+        const bool counts = d->is_usable && d->kind == DEVICE_CPU;
+        cores = counts && d->core_count > cores ? d->core_count : cores;
     }
     return cores > 0 ? cores : machine > 0 ? (int)machine : 1;
 }
 
-static uint64_t bytes_on_each(const struct plan *p, const struct spec *spec)
+/* Of all ranks. */
+static uint64_t bytes_together(const struct plan *p)
 {
-    const uint64_t devices = (uint64_t)spec->devices;
-
-    return (p->total + devices - 1) / devices;
+    return p->total * (uint64_t)p->ranks;
 }
 
-static bool fits_ever(const struct room *room, const struct plan *p, const struct spec *spec)
+static bool fits_ever(const struct room *room, const struct plan *p)
 {
-    const struct need need = {(int)spec->devices, bytes_on_each(p, spec)};
+    const struct need need = {p->ranks, p->total};
 
     return room->machine == NULL || place_ever(room->machine, room->capacity, &need);
 }
@@ -265,10 +264,10 @@ static json_t *advise(const struct arch *a, const struct spec *spec, const json_
         changes[i].apply(&one);
         int rc = changes[i].apply == set_lora ? find_arch(&adapted, &one, references, &err) : 0;
         rc = rc != 0 ? rc : plan_make(&p, &adapted, &one, thread_count(room, &one), &err);
-        if (rc == 0 && fits_ever(room, &p, &one)) {
-            (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "field",
-                                                        changes[i].field, "value", changes[i].value,
-                                                        "memory_bytes", (json_int_t)p.total));
+        if (rc == 0 && fits_ever(room, &p)) {
+            (void)json_array_append_new(
+                list, json_pack("{s:s, s:s, s:I}", "field", changes[i].field, "value",
+                                changes[i].value, "memory_bytes", (json_int_t)bytes_together(&p)));
         }
     }
     return list;
@@ -288,17 +287,17 @@ static void advice_text(char *out, size_t size, const json_t *advice)
     }
 }
 
-static int refuse_count(const struct spec *spec, const struct room *room, struct err *err)
+static int refuse_count(const struct plan *p, const struct room *room, struct err *err)
 {
     const int gpus = count_usable(room, DEVICE_GPU, 0), slots = count_usable(room, DEVICE_CPU, 0);
     const int usable = gpus > slots ? gpus : slots; /* a job is on devices of one kind */
 
-    if (spec->devices <= usable) {
+    if (p->ranks <= usable) {
         return 0;
     }
     return FAIL_PARAM(err, ERR_DOES_NOT_FIT, "devices",
                       "the job asks for %d device%s and this machine has %d%s that it can train on",
-                      (int)spec->devices, spec->devices == 1 ? "" : "s", usable,
+                      p->ranks, p->ranks == 1 ? "" : "s", usable,
                       gpus > 0 && slots > 0 ? " of one kind" : "");
 }
 
@@ -307,10 +306,10 @@ static int refuse(const struct arch *a, const struct spec *spec, const json_t *r
 {
     char text[160], each[48] = "", count[16] = "";
 
-    TRY(refuse_count(spec, room, err));
-    if (spec->devices > 1) {
-        (void)snprintf(each, sizeof each, " on each of its %d devices", (int)spec->devices);
-        (void)snprintf(count, sizeof count, "%d ", (int)spec->devices);
+    TRY(refuse_count(p, room, err));
+    if (p->ranks > 1) {
+        (void)snprintf(each, sizeof each, " on each of its %d devices", p->ranks);
+        (void)snprintf(count, sizeof count, "%d ", p->ranks);
     }
     json_t *advice = advise(a, spec, references, room);
     advice_text(text, sizeof text, advice);
@@ -318,9 +317,8 @@ static int refuse(const struct arch *a, const struct spec *spec, const json_t *r
     return FAIL(err, ERR_DOES_NOT_FIT,
                 "the job needs %.2f GiB%s and the machine has %sdevices of %.2f GiB at most; the "
                 "largest part are %s with %.2f GiB%s",
-                (double)bytes_on_each(p, spec) / 0x1p30, each, count,
-                (double)largest(room, (int)spec->devices) / 0x1p30, plan_largest(p),
-                (double)plan_largest_bytes(p) / 0x1p30, text);
+                (double)p->total / 0x1p30, each, count, (double)largest(room, p->ranks) / 0x1p30,
+                plan_largest(p), (double)plan_largest_bytes(p) / 0x1p30, text);
 }
 
 /* The plan of a request, and the architecture that it is of. */
@@ -340,11 +338,11 @@ int sizing_check(const struct app *app, const struct spec *spec, const json_t *r
 
     TRY(find_room(app, &room, err));
     TRY(measure(&p, &a, spec, references, &room, err));
-    *out = (struct sizing){.memory_bytes = (int64_t)p.total,
+    *out = (struct sizing){.memory_bytes = (int64_t)bytes_together(&p),
                            .parameters = p.parameters,
-                           .device_bytes = (int64_t)bytes_on_each(&p, spec),
-                           .devices = (int)spec->devices};
-    return fits_ever(&room, &p, spec) ? 0 : refuse(&a, spec, references, &p, &room, err);
+                           .device_bytes = (int64_t)p.total,
+                           .devices = p.ranks};
+    return fits_ever(&room, &p) ? 0 : refuse(&a, spec, references, &p, &room, err);
 }
 
 /* Every device: what it could give, and gives now. */
@@ -362,9 +360,9 @@ static json_t *devices_json(const struct room *room)
     return list;
 }
 
-static bool fits_now(const struct room *room, const struct plan *p, const struct spec *spec)
+static bool fits_now(const struct room *room, const struct plan *p)
 {
-    const struct need need = {.devices = (int)spec->devices, .bytes = bytes_on_each(p, spec)};
+    const struct need need = {.devices = p->ranks, .bytes = p->total};
 
     return room->machine == NULL || place_ever(room->machine, room->now, &need);
 }
@@ -378,16 +376,14 @@ int sizing_plan(const struct app *app, const struct spec *spec, const json_t *re
 
     TRY(find_room(app, &room, err));
     TRY(measure(&p, &a, spec, references, &room, err));
-    const bool fits = fits_ever(&room, &p, spec);
-    const uint64_t available = room.machine == NULL
-                                   ? sizing_machine()
-                                   : largest(&room, (int)spec->devices) * (uint64_t)spec->devices;
-    json_t *extra =
-        json_pack("{s:b, s:b, s:I, s:I, s:I, s:o, s:o}", "fits", (int)fits, "fits_now",
-                  (int)(fits && fits_now(&room, &p, spec)), "available_bytes",
-                  (json_int_t)available, "devices", (json_int_t)spec->devices, "device_bytes",
-                  (json_int_t)bytes_on_each(&p, spec), "on", devices_json(&room), "advice",
-                  fits ? json_array() : advise(&a, spec, references, &room));
+    const bool fits = fits_ever(&room, &p);
+    const uint64_t available =
+        room.machine == NULL ? sizing_machine() : largest(&room, p.ranks) * (uint64_t)p.ranks;
+    json_t *extra = json_pack("{s:b, s:b, s:I, s:I, s:I, s:o, s:o}", "fits", (int)fits, "fits_now",
+                              (int)(fits && fits_now(&room, &p)), "available_bytes",
+                              (json_int_t)available, "devices", (json_int_t)p.ranks, "device_bytes",
+                              (json_int_t)p.total, "on", devices_json(&room), "advice",
+                              fits ? json_array() : advise(&a, spec, references, &room));
     *out = plan_json(&p);
     if (*out == NULL || extra == NULL || json_object_update(*out, extra) != 0) {
         json_decref(extra);

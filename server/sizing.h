@@ -12,7 +12,7 @@ struct sizing {
     int devices;
 };
 
-/* A single rank on several CPU slots has the cores and the memory of all of them.
+/* A job has a rank on each of its devices; they are alike, so each device must have what the rank that needs most takes.
  *
  * Refuse what could not fit even if all devices of the machine were in order and free. `references` as of references_find. Errors: DOES_NOT_FIT, BAD_SPEC. */
 int sizing_check(const struct app *app, const struct spec *spec, const json_t *references,

@@ -336,8 +336,7 @@ static bool is_gone(struct watch *w, struct run *r, uint64_t *bad)
 static int learn(struct tx *tx, struct change *c, struct err *err)
 {
     const struct machine *m = inventory_machine(c->w->app->inventory);
-    const int count = __builtin_popcountll(c->r->devices);
-    const int64_t peak = c->end->exit.peak_bytes / (count > 0 ? count : 1);
+    const int64_t peak = c->end->exit.peak_bytes;
     const char *last = "";
     int64_t planned = 0;
 

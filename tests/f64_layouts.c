@@ -98,20 +98,9 @@ static void collectives_are_as_many_as_megatrons(void)
     }
 }
 
-static void sizes_that_do_not_divide_are_refused_with_those_that_do(void)
-{
-    const struct arch a = case_arch(&cases[2]);
-    struct err err = {0};
-
-    EXPECT(shares_check(&a, 4, &err) == 0);
-    EXPECT(shares_check(&a, 3, &err) == ERR_BAD_SPEC);
-    EXPECT(strstr(err.text, "1, 2, 4 would") != NULL);
-}
-
 int main(void)
 {
     RUN(many_ranks_are_one_rank);
     RUN(collectives_are_as_many_as_megatrons);
-    RUN(sizes_that_do_not_divide_are_refused_with_those_that_do);
     return tap_done();
 }

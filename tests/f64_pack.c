@@ -52,7 +52,7 @@ static struct outcome step_on(const struct pack *p, const char *model, struct wa
     g.rows = (struct data_rows){memory, memory + p->rows * p->S, memory + 2 * p->rows * p->S,
                                 memory + 3 * p->rows * p->S};
     struct step_result evaluated;
-    EXPECT(step_evaluate(&g.engine, &set, &g.rows, NULL, &evaluated));
+    EXPECT(step_evaluate(&g.engine, &set, &g.rows, NULL, NULL, &evaluated));
     EXPECT(evaluated.tokens == p->trained);
     out.evaluated = evaluated.loss;
     struct step_input in = {

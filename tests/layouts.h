@@ -21,13 +21,12 @@
 #include "trainer/ckpt/state.h"
 #include "trainer/comm/shm.h"
 #include "trainer/data/token_file.h"
-#include "trainer/mesh.h"
 #include "trainer/optim.h"
+#include "trainer/ranks.h"
 #include "trainer/shares.h"
 #include "trainer/step.h"
 
 enum { LAYOUT_STEPS = 10, LAYOUT_BATCH = 4, LAYOUT_SEQUENCE = 24, LAYOUT_RANKS = 12 };
-enum { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_PP, KIND_EMBEDDING, KINDS };
 
 /* What is run, but for its layout. */
 struct job_case {
@@ -241,36 +240,6 @@ static inline void lose(void *context, const char *why)
     _exit(9);
 }
 
-/* The tensor-parallel rank's group, of it those that hold the same key and value heads, and the data-parallel
- * one. */
-static inline void join_groups(struct engine *e, struct shm_rank *r, const struct mesh *m)
-{
-    int members[LAYOUT_RANKS] = {0}, all[LAYOUT_RANKS], mine = 0;
-    const int count = mesh_group(m, GROUP_TP, members, &mine);
-    const int copies = m->size.tp > e->model->d.G ? m->size.tp / (int)e->model->d.G : 1;
-    struct err err = {0};
-
-    for (int i = 0; i < m->world; i++) {
-        all[i] = i;
-    }
-    CHECK(shm_group(&e->world, r, KIND_WORLD, "all", all, m->world, false, &err) == 0, "%s",
-          err.text);
-    CHECK(shm_group(&e->tp, r, KIND_TP, "tensor parallel", members, count, false, &err) == 0, "%s",
-          err.text);
-    CHECK(shm_group(&e->kv, r, KIND_KV, "key and value", members + mine / copies * copies, copies,
-                    false, &err) == 0,
-          "%s", err.text);
-    const int stages = mesh_group(m, GROUP_PP, members, &mine);
-    CHECK(shm_group(&e->pp, r, KIND_PP, "pipeline", members, stages, true, &err) == 0, "%s",
-          err.text);
-    const int ends = mesh_group(m, GROUP_EMBEDDING, members, &mine);
-    CHECK(shm_group(&e->embedding, r, KIND_EMBEDDING, "embedding", members, ends, false, &err) == 0,
-          "%s", err.text);
-    const int replicas = mesh_group(m, GROUP_DP, members, &mine);
-    CHECK(shm_group(&e->dp, r, KIND_DP, "data parallel", members, replicas, false, &err) == 0, "%s",
-          err.text);
-}
-
 static inline void load_folder(struct engine *e, const char *dir)
 {
     struct safetensors_folder *folder = NULL;
@@ -373,7 +342,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     const struct dims d = case_dims(c, &a, &m);
     CHECK(engine_open(&e, &d, "", &err) == 0, "%s", err.text);
     CHECK(shm_join(&r, shm, rank, e.k, 60000, lose, NULL, &err) == 0, "%s", err.text);
-    join_groups(&e, r, &m);
+    CHECK(ranks_join(&e, r, &m, &err) == 0, "%s", err.text);
     model_init(e.model, e.k, &e.q, 11);
     model_init_adapters(e.model, e.k, &e.q, 11);
     optim_init_masters(e.model, 11);
@@ -392,12 +361,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     f->receives[rank] = e.pp.count[COMM_RECV];
     f->saved[rank] = e.layout.region[LIFE_SAVED].peak;
     look(&e, f, rank);
-    comm_close(&e.world);
-    comm_close(&e.tp);
-    comm_close(&e.kv);
-    comm_close(&e.dp);
-    comm_close(&e.pp);
-    comm_close(&e.embedding);
+    ranks_leave(&e);
     shm_leave(r);
     engine_close(&e);
 }
@@ -412,14 +376,14 @@ static inline struct found *run_layout(const struct job_case *c, const struct me
 {
     const struct arch a = case_arch(c);
     const int ranks = sizes->tp * sizes->cp * sizes->dp * sizes->pp;
-    const struct shm_sizes room = {
-        .ranks = ranks, .kinds = KINDS, .peers = sizes->pp, .slab = 16384};
+    struct shm_sizes room = ranks_shm(sizes);
     struct found *f =
         mmap(NULL, found_bytes(&a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct shm *shm = NULL;
     struct err err = {0};
     bool well = true;
 
+    room.slab = 16384; /* several rounds for larger tensors */
     CHECK(f != MAP_FAILED && shm_make(&shm, &room, &err) == 0, "%s", err.text);
     (void)fflush(NULL);
     pid_t pids[LAYOUT_RANKS] = {0};

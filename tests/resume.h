@@ -80,7 +80,7 @@ static inline pid_t start(const char *dir)
     CHECK(pid >= 0, "fork");
     if (pid == 0) {
         const struct launch_steps steps = {
-            .prepare = rank_prepare, .rank = rank_run, .ranks = 1, .version = "test"};
+            .prepare = rank_prepare, .rank = rank_run, .version = "test"};
         struct err err = {0};
         const int rc = launch_run(dir, &steps, &err);
         _exit(rc == 0 ? 0 : err_exit(err.code));

@@ -144,7 +144,7 @@ static int allocations_of_training(enum precision precision)
     allocations = 0;
     counting = true;
     train(&s, 20);
-    (void)step_evaluate(&s.engine, &s.validation, &s.rows, NULL, &result);
+    (void)step_evaluate(&s.engine, &s.validation, &s.rows, NULL, NULL, &result);
     events_eval(s.events, 20, result.loss, result.accuracy, result.tokens);
     counting = false;
     close_all(&s);

@@ -18,8 +18,8 @@ static int64_t twins(const char *name, enum precision precision)
     if (precision == PRECISION_F32) {
         *(real *)(void *)(bytes + 20 * row) *= REAL(1.001);
     }
-    const int64_t n = twins_count(g.engine.model, 7);
-    EXPECT(twins_count(g.engine.model, 8) == 0);
+    const int64_t n = twins_count(g.engine.model, &g.engine.tp, &g.engine.q, 7);
+    EXPECT(twins_count(g.engine.model, &g.engine.tp, &g.engine.q, 8) == 0);
     golden_close(&g);
     return n;
 }

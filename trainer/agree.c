@@ -1,4 +1,4 @@
-/* agree.c - one reduction, and one message where something went wrong. */
+/* agree.c - one reduction, and one message where something went wrong; one message from the first rank. */
 #include "trainer/agree.h"
 
 #include <string.h>
@@ -28,4 +28,12 @@ int agree(struct comm *c, struct queue *q, int rc, struct err *err)
     comm_wait(c, q, comm_start_broadcast(c, q, tensor_make(words, DTYPE_I32, WORDS, 1), root));
     memcpy(err, words, sizeof *err);
     return (int)err->code;
+}
+
+void agree_copy(struct comm *c, struct queue *q, void *value, size_t bytes)
+{
+    const struct tensor words = tensor_make(value, DTYPE_I32, (int64_t)(bytes / 4), 1);
+
+    CHECK(bytes % 4 == 0, "%zu bytes", bytes);
+    comm_wait(c, q, comm_start_broadcast(c, q, words, 0));
 }

@@ -9,4 +9,7 @@
  * all, else the code of the lowest rank in which it did not, and *err is that rank's. A barrier. */
 int agree(struct comm *c, struct queue *q, int rc, struct err *err);
 
+/* The first rank's `bytes` bytes, a multiple of 4, become those of all. */
+void agree_copy(struct comm *c, struct queue *q, void *value, size_t bytes);
+
 #endif

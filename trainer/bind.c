@@ -10,20 +10,19 @@
 
 enum { PREFERRED = 1, NODES = 1024, WORD_BITS = 8 * (int)sizeof(unsigned long) };
 
-static void bind_cores(const struct attempt_plan *plan)
+static void bind_cores(const int *cores, int count)
 {
     cpu_set_t set;
 
     CPU_ZERO(&set);
-    for (int i = 0; i < plan->core_count; i++) {
-        if (plan->cores[i] < CPU_SETSIZE) {
-            CPU_SET((size_t)plan->cores[i], &set);
+    for (int i = 0; i < count; i++) {
+        if (cores[i] < CPU_SETSIZE) {
+            CPU_SET((size_t)cores[i], &set);
         }
     }
     /* Cores of the plan that the machine lacks are skipped by the system; none at all is an error. */
     if (sched_setaffinity(0, sizeof set, &set) != 0) {
-        (void)fprintf(stderr, "hone: not bound to its %d cores: %s\n", plan->core_count,
-                      strerror(errno));
+        (void)fprintf(stderr, "hone: not bound to its %d cores: %s\n", count, strerror(errno));
     }
 }
 
@@ -41,12 +40,18 @@ static void bind_memory(int node)
     }
 }
 
-void bind_process(const struct attempt_plan *plan)
+void bind_process(const struct attempt_plan *plan, int rank)
 {
-    if (plan->core_count > 0) {
-        bind_cores(plan);
+    struct rank_place at = {0, plan->core_count, plan->memory_node};
+
+    if (rank >= 0 && rank < plan->place_count) {
+        at = plan->places[rank].count > 0 ? plan->places[rank] : at;
+        at.node = plan->places[rank].node >= 0 ? plan->places[rank].node : plan->memory_node;
     }
-    if (plan->memory_node >= 0) {
-        bind_memory(plan->memory_node);
+    if (at.count > 0) {
+        bind_cores(plan->cores + at.first, at.count);
+    }
+    if (at.node >= 0) {
+        bind_memory(at.node);
     }
 }

@@ -59,23 +59,28 @@ int command_threads(void)
 int command_run(int argc, char **argv)
 {
     static const struct option options[] = {{"grace-ms", required_argument, NULL, 'g'},
+                                            {"peer-ms", required_argument, NULL, 'p'},
                                             {NULL, 0, NULL, 0}};
     struct launch_steps steps = {
-        .prepare = rank_prepare, .rank = rank_run, .ranks = 1, .version = HONE_VERSION};
+        .prepare = rank_prepare, .rank = rank_run, .version = HONE_VERSION};
     struct err err = {0};
-    long long grace = 0;
+    long long ms = 0;
 
     for (int c = getopt_long(argc, argv, "", options, NULL); c != -1;
          c = getopt_long(argc, argv, "", options, NULL)) {
-        if (c != 'g' || command_integer("grace-ms", optarg, 1, 86400000, &grace, &err) != 0) {
-            return c == 'g' ? command_failed(&err) : 64;
+        if (c != 'g' && c != 'p') {
+            return 64;
         }
+        if (command_integer(c == 'g' ? "grace-ms" : "peer-ms", optarg, 1, 86400000, &ms, &err) !=
+            0) {
+            return command_failed(&err);
+        }
+        *(c == 'g' ? &steps.grace_ms : &steps.peer_ms) = (int)ms;
     }
     if (optind + 1 != argc) {
-        fprintf(stderr, "usage: hone-train run [--grace-ms N] JOBDIR\n");
+        fprintf(stderr, "usage: hone-train run [--grace-ms N] [--peer-ms N] JOBDIR\n");
         return 64;
     }
-    steps.grace_ms = (int)grace;
     return launch_run(argv[optind], &steps, &err) != 0 ? command_failed(&err) : 0;
 }
 

@@ -57,7 +57,7 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
                       int64_t sequence, int threads);
 
 /* Divide by tensor parallelism: d of a rank that holds everything becomes that of rank `rank` of `tp`. CHECKs
- * that it divides (shares_check). */
+ * that it divides (rules.def). */
 void dims_divide(struct dims *d, int tp, int rank);
 
 /* Divide the layers among the ranks of a pipeline: this is rank `rank`. passes: as in dims. */

@@ -27,12 +27,15 @@
 #include "trainer/bind.h"
 #include "trainer/exhaustion.h"
 #include "trainer/group.h"
+#include "trainer/plan.h"
 #include "trainer/process.h"
+#include "trainer/ranks.h"
 #include "trainer/signals.h"
 
 enum {
     GRACE_MS = 120000,    /* from a request to SIGKILL                                       */
     PEERS_MS = 2000,      /* what the others get when a rank has failed                      */
+    PEER_MS = 1800000,    /* how long ranks wait for one that hangs                          */
     BURIAL_TRIES = 100,   /* looks at descendants that do not die                            */
     BURIAL_PAUSE_MS = 20, /* between them                                                    */
     OUT_OF_MEMORY = 128 + SIGKILL, /* how a shell reports a child that was killed              */
@@ -58,7 +61,8 @@ struct launcher {
     struct exhaustion memory;
     int64_t peak, end_peak; /* bytes that the child that ended last held at most, and any of them */
     int lock, log, signals; /* descriptors                                         */
-    int alive;              /* children that run                                   */
+    int ranks;
+    int alive; /* children that run                                   */
     bool is_preparing;
     enum signals_request asked; /* STOP or LEAVE, else NONE                          */
     bool was_killed;            /* SIGKILL was sent                                  */
@@ -177,7 +181,7 @@ static _Noreturn void be_child(struct launcher *l, launch_step *step, int rank)
     (void)prctl(PR_SET_NAME, name);
     (void)group_join(l->control);
     redirect(l->log);
-    bind_process(&l->job.plan);
+    bind_process(&l->job.plan, l->is_preparing ? -1 : rank);
     offer_to_oom_killer();
     heed_signals(l->is_preparing);
 
@@ -201,7 +205,7 @@ static _Noreturn void be_child(struct launcher *l, launch_step *step, int rank)
  * since others would not know what they mean. */
 static void signal_children(struct launcher *l, int signal)
 {
-    for (int i = 0; i < l->steps->ranks; i++) {
+    for (int i = 0; i < l->ranks; i++) {
         if (l->pids[i] > 0) {
             (void)kill(l->pids[i], signal);
         }
@@ -263,10 +267,16 @@ static void read_signals(struct launcher *l)
     }
 }
 
+/* Of each rank. */
+static int64_t planned_bytes(const struct launcher *l)
+{
+    return l->job.plan.memory_bytes / l->ranks;
+}
+
 /* What was planned and what was seen, as the end of a sentence. */
 static void memory_text(char *out, size_t size, const struct launcher *l)
 {
-    const int64_t left = exhaustion_free(&l->memory), planned = l->job.plan.memory_bytes;
+    const int64_t left = exhaustion_free(&l->memory), planned = planned_bytes(l);
     const double gib = 0x1p30;
     int n = 0;
 
@@ -298,6 +308,22 @@ static void explain_kill(struct launcher *l, const char *who, struct err *out)
             SIGKILL, memory);
 }
 
+/* What a rank said itself, and which one where that is not the first. */
+static void quote(struct launcher *l, int rank, struct err *out)
+{
+    const struct err *said = &l->reports[rank].err;
+    char memory[160] = "", who[32] = "";
+
+    if (said->code == ERR_NO_MEMORY) {
+        memory_text(memory, sizeof memory, l);
+    }
+    if (!l->is_preparing && rank > 0 && said->code != ERR_DEVICE) {
+        (void)snprintf(who, sizeof who, "rank %d: ", rank);
+    }
+    err_set(out, said->code, "%s%.*s%s", who, memory[0] != '\0' ? 240 : 400, said->text, memory);
+    err_about(out, said->param);
+}
+
 /* Why a child ended that did not return well. */
 static void explain(struct launcher *l, int rank, int status, struct attempt_exit *end)
 {
@@ -314,21 +340,16 @@ static void explain(struct launcher *l, int rank, int status, struct attempt_exi
         const char *name = sigabbrev_np(end->signal);
         err_set(&end->error, ERR_DEVICE, "%s was ended by signal %d (SIG%s); see log.txt", who,
                 end->signal, name == NULL ? "?" : name);
-    } else if (report->has_returned) {
-        end->error = report->err;
-        if (report->err.code == ERR_NO_MEMORY) {
-            char memory[160];
-            memory_text(memory, sizeof memory, l);
-            err_set(&end->error, ERR_NO_MEMORY, "%.240s%s", report->err.text, memory);
-        }
+    } else if (report->err.code != ERR_NONE) {
+        quote(l, rank, &end->error);
     } else {
         err_set(&end->error, ERR_DEVICE, "%s ended with status %d without a reason; see log.txt",
                 who, end->exit);
     }
 }
 
-/* Of several failures the first counts, but "a peer was lost" gives way to what the peer says
- * itself. */
+/* Of several failures the first counts, but "a peer was lost" gives way to what the peer says itself, and of ranks that fail
+ * together the lowest speaks. */
 static void note_failure(struct launcher *l, int rank, int status)
 {
     struct attempt_exit end = {0};
@@ -336,10 +357,15 @@ static void note_failure(struct launcher *l, int rank, int status)
     explain(l, rank, status, &end);
     const bool is_echo = l->has_failed && l->end.signal == 0 && l->end.error.code == ERR_DEVICE &&
                          end.signal == 0 && end.error.code != ERR_DEVICE;
-    if (!l->has_failed || is_echo) {
+    const bool is_same = l->has_failed && end.error.code == l->end.error.code &&
+                         end.error.code != ERR_DEVICE && rank < l->end.rank;
+    if (!l->has_failed || is_echo || is_same) {
         l->end = end;
     }
     l->has_failed = true;
+    if (l->job.ranks.shm != NULL && !l->is_preparing) {
+        shm_mark_lost(l->job.ranks.shm, rank);
+    }
     if (l->alive > 0) {
         set_kill(l, PEERS_MS);
     }
@@ -379,7 +405,7 @@ static void reap(struct launcher *l)
     for (pid_t pid = wait4(-1, &status, WNOHANG, &used); pid > 0;
          pid = wait4(-1, &status, WNOHANG, &used)) {
         l->peak = (int64_t)used.ru_maxrss << 10;
-        for (int i = 0; i < l->steps->ranks; i++) {
+        for (int i = 0; i < l->ranks; i++) {
             if (l->pids[i] == pid) {
                 l->end_peak = l->peak > l->end_peak ? l->peak : l->end_peak;
                 note_end(l, i, status);
@@ -470,9 +496,9 @@ static void decide(struct launcher *l)
     struct attempt_exit *end = &l->end;
 
     end->ended_at = now();
-    end->planned_bytes = l->job.plan.memory_bytes;
+    end->planned_bytes = planned_bytes(l);
     end->peak_bytes = l->end_peak;
-    for (int i = 0; i < l->steps->ranks; i++) {
+    for (int i = 0; i < l->ranks; i++) {
         end->step = l->reports[i].step > end->step ? l->reports[i].step : end->step;
     }
     if (l->has_failed) {
@@ -536,7 +562,18 @@ static void run_attempt(struct launcher *l)
         return;
     }
     l->reports[0].has_returned = false;
-    run_children(l, l->steps->rank, l->steps->ranks);
+    run_children(l, l->steps->rank, l->ranks);
+}
+
+/* Through which ranks exchange tensors; the launcher tells there who was lost. */
+static int share_memory(struct launcher *l, struct err *err)
+{
+    if (l->steps->ranks > 0 || l->ranks == 1) {
+        return 0;
+    }
+    const struct mesh_sizes mesh = plan_mesh(&l->job.spec);
+    const struct shm_sizes sizes = ranks_shm(&mesh);
+    return shm_make(&l->job.ranks.shm, &sizes, err);
 }
 
 /* Everything that an attempt needs before its first process. Errors are its end. */
@@ -554,31 +591,51 @@ static int prepare_attempt(struct launcher *l, struct err *err)
     TRY(events_cut_torn_line(l->job.dir, err));
     TRY(events_open(&l->events, l->job.dir, l->job.attempt, false, err));
     TRY(attempt_exit_reserve(l->job.dir, l->job.attempt, err));
+    TRY(share_memory(l, err));
     group_make(l->control, l->job.id, l->job.attempt);
     exhaustion_begin(&l->memory, l->steps->root == NULL ? "" : l->steps->root, l->control);
     return job_pid_write(l->job.dir, l->job.attempt, l->control, err);
+}
+
+static int ranks_of(const struct spec *s)
+{
+    const struct mesh_sizes mesh = plan_mesh(s);
+
+    return ranks_shm(&mesh).ranks;
+}
+
+/* How many ranks there are, and where they report. */
+static int seat_ranks(struct launcher *l, bool has_spec, struct err *err)
+{
+    l->ranks = l->steps->ranks;
+    if (l->ranks == 0) {
+        l->ranks = has_spec ? ranks_of(&l->job.spec) : 1;
+    }
+    l->job.ranks.count = l->ranks;
+    l->job.ranks.timeout_ms = l->steps->peer_ms > 0 ? l->steps->peer_ms : PEER_MS;
+    l->pids = calloc((size_t)l->ranks, sizeof *l->pids);
+    l->reports = mmap(NULL, (size_t)l->ranks * sizeof *l->reports, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (l->pids == NULL || l->reports == MAP_FAILED) {
+        return FAIL(err, ERR_NO_MEMORY, "no memory for a launcher of %d ranks", l->ranks);
+    }
+    return 0;
 }
 
 static int launch(struct launcher *l, const char *dir, struct err *err)
 {
     const char *number = getenv("HONE_ATTEMPT");
     const long wanted = number == NULL ? 0 : strtol(number, NULL, 10);
-    const size_t ranks = (size_t)l->steps->ranks;
 
     TRY(job_lock(&l->lock, dir, err));
     if (wanted > 0 && job_pid_attempt(dir) >= wanted) {
         return FAIL(err, ERR_BAD_STATE, "attempt %ld of %s was run already", wanted, dir);
     }
-    l->pids = calloc(ranks, sizeof *l->pids);
-    l->reports = mmap(NULL, ranks * sizeof *l->reports, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (l->pids == NULL || l->reports == MAP_FAILED) {
-        return FAIL(err, ERR_NO_MEMORY, "no memory for a launcher of %zu ranks", ranks);
-    }
     int rc = job_folder_open(&l->job, dir, err);
     if (l->job.attempt == 0) {
         return rc;
     }
+    TRY(seat_ranks(l, rc == 0, err));
     /* From here on the attempt has begun, and its end is recorded whatever happens. */
     struct err late;
     const int late_rc = prepare_attempt(l, &late);
@@ -606,7 +663,7 @@ int launch_run(const char *dir, const struct launch_steps *steps, struct err *er
     if (l == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for a launcher");
     }
-    CHECK(steps->ranks >= 1 && steps->rank != NULL, "%d ranks", steps->ranks);
+    CHECK(steps->ranks >= 0 && steps->rank != NULL, "%d ranks", steps->ranks);
     l->steps = steps;
     l->self = getpid();
     l->lock = l->log = l->signals = -1;
@@ -620,9 +677,10 @@ int launch_run(const char *dir, const struct launch_steps *steps, struct err *er
         (void)dprintf(l->log, "hone: the control group %s can't be removed\n", l->control);
     }
     events_close(l->events);
+    shm_free(l->job.ranks.shm);
     job_folder_close(&l->job);
     if (l->reports != NULL && l->reports != MAP_FAILED) {
-        (void)munmap(l->reports, (size_t)steps->ranks * sizeof *l->reports);
+        (void)munmap(l->reports, (size_t)l->ranks * sizeof *l->reports);
     }
     close_open(l->log);
     close_open(l->signals);

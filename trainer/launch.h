@@ -15,7 +15,7 @@
  *    while preparing          SIGTERM and SIGINT end the child at once, SIGUSR1 is ignored
  *    grace period over        SIGKILL to all of them; still "stopped" or "cancelled", with an
  *                             error (interrupted) that says so
- *    a rank fails or dies     SIGKILL of a rank is out of memory only with evidence
+ *    a rank fails or dies     the others learn it from the memory that they share. SIGKILL of a rank is out of memory only with evidence
  *                             (exhaustion.h), else a lost worker; the others get 2 seconds, then SIGKILL; "failed", with the reason
  *                             of the rank that was first
  */
@@ -38,8 +38,9 @@ typedef int launch_step(const struct job_folder *job, int rank, struct events *e
 struct launch_steps {
     launch_step *prepare; /* called with rank 0; NULL when there is nothing to prepare */
     launch_step *rank;
-    int ranks;           /* at least 1                                                */
-    int grace_ms;        /* from SIGTERM or SIGINT to SIGKILL; 0: 120 s               */
+    int ranks;    /* 0: as many as the job asks for (plan_mesh), which share memory (ranks.h) */
+    int grace_ms; /* from SIGTERM or SIGINT to SIGKILL; 0: 120 s               */
+    int peer_ms;  /* how long a rank waits for another in one exchange; 0: half an hour */
     const char *version; /* of the program, for the `started` event                  */
     const char *root;    /* below which /proc is asked about memory; NULL: the system's  */
 };

@@ -5,15 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/check.h"
 #include "kernels/real.h"
 #include "trainer/also.h"
 #include "trainer/data/data.h"
 #include "trainer/lora.h"
 #include "trainer/model.h"
 #include "trainer/model_folder.h"
+#include "trainer/ranks.h"
+#include "trainer/rules.h"
 #include "trainer/trained.h"
 
 enum { SEQUENCE_PRESET = 1024 };
+static const uint64_t FINGERPRINT_STEP = 0x100000001b3;
 
 /* Resident bytes of a rank before its arenas: program and libraries with oneDNN's generated code, and per
  * OpenMP thread its stack and buffers (probed; tests/test_memory.c holds them). */
@@ -26,10 +30,12 @@ int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spe
     struct recompute_choice again;
 
     TRY(recompute_read(&again, s, err));
+    TRY(rules_check(s, a, err));
+    const struct mesh_sizes mesh = plan_mesh(s);
     out->sequence = s->sequence_length != 0 ? s->sequence_length : preset;
     out->micro_batch = s->micro_batch_size;
     for (int64_t b = 8; out->micro_batch == 0; b /= 2) {
-        out->micro_batch = s->global_batch_size % b == 0 ? b : 0;
+        out->micro_batch = s->global_batch_size % (b * mesh.dp) == 0 ? b : 0;
     }
     if (a->learned_positions && out->sequence > a->positions) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "sequence_length",
@@ -51,16 +57,55 @@ int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, stru
     return 0;
 }
 
-int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int threads,
+struct mesh_sizes plan_mesh(const struct spec *s)
+{
+    const int tp = (int)s->tensor_model_parallel_size, model = tp;
+    const int devices = s->devices > 0 ? (int)s->devices : model;
+
+    CHECK(model >= 1 && devices % model == 0, "%d devices for models on %d", devices, model);
+    return (struct mesh_sizes){.tp = tp, .cp = 1, .dp = devices / model, .pp = 1, .ep = 1};
+}
+
+void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s)
+{
+    const struct {
+        const char *name;
+        int size;
+    } axes[] = {{"tp", s->tp}, {"cp", s->cp}, {"pp", s->pp}, {"ep", s->ep}, {"dp", s->dp}};
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        if (axes[i].size > 1) {
+            n += (size_t)snprintf(out + n, PLAN_LAYOUT - n, "%s%s %d", n == 0 ? "" : " x ",
+                                  axes[i].name, axes[i].size);
+        }
+    }
+}
+
+struct dims plan_dims(const struct arch *a, const struct spec *s, const struct run_sizes *sizes,
+                      const struct mesh *m, int threads)
+{
+    struct dims d = dims_make(a, s, sizes->micro_batch, sizes->sequence, threads);
+
+    dims_divide_batch(&d, m->size.dp, m->dp, s->use_distributed_optimizer == DISTRIBUTED_YES);
+    dims_divide(&d, m->size.tp, m->tp);
+    return d;
+}
+
+int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int threads, int rank,
               struct err *err)
 {
     struct run_sizes sizes;
+    struct mesh mesh;
     struct layout lo = {0};
     struct model *m = NULL;
 
     TRY(run_sizes_make(&sizes, a, s, err));
-    const struct dims d = dims_make(a, s, sizes.micro_batch, sizes.sequence, threads);
-    const struct data_set shape = {.S = sizes.sequence};
+    const struct mesh_sizes shape = plan_mesh(s);
+    TRY(mesh_make(&mesh, &shape, rank, err));
+    const struct dims d = plan_dims(a, s, &sizes, &mesh, threads);
+    const struct data_set samples = {.S = sizes.sequence};
     const struct data_reader_options reader = {.count = s->global_batch_size,
                                                .workers = (int)s->data_workers};
     /* The rows of an evaluation: four arrays of i32 (data.h). */
@@ -70,15 +115,35 @@ int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int 
     model_free(m);
 
     *out = (struct plan){.arenas = layout_bytes(&lo),
-                         .reader = data_reader_bytes(&shape, &reader) + evaluation,
+                         .reader = data_reader_bytes(&samples, &reader) + evaluation,
+                         .exchange = ranks_bytes(&shape),
                          .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
                          .parameters = params_count(a),
                          .trainable = trained_count(&d),
-                         .fingerprint = lo.fingerprint};
+                         .fingerprint = lo.fingerprint,
+                         .ranks = mesh.world,
+                         .mesh = shape};
     for (int i = 0; i < LIFE_COUNT; i++) {
         out->region[i] = lo.region[i].peak;
     }
-    out->total = out->arenas + out->reader + out->constants;
+    out->total = out->arenas + out->reader + out->exchange + out->constants;
+    return 0;
+}
+
+int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int threads,
+              struct err *err)
+{
+    uint64_t fingerprint = 0;
+    struct plan one;
+
+    TRY(plan_rank(out, a, s, threads, 0, err));
+    fingerprint = out->fingerprint;
+    for (int rank = 1; rank < out->ranks; rank++) {
+        TRY(plan_rank(&one, a, s, threads, rank, err));
+        fingerprint = fingerprint * FINGERPRINT_STEP + one.fingerprint;
+        *out = one.total > out->total ? one : *out;
+    }
+    out->fingerprint = fingerprint;
     return 0;
 }
 
@@ -190,9 +255,10 @@ int plan_request_arch(struct arch *out, const struct spec *s, const struct plan_
 
 json_t *plan_json(const struct plan *p)
 {
-    char fingerprint[PLAN_FINGERPRINT];
+    char fingerprint[PLAN_FINGERPRINT], layout[PLAN_LAYOUT];
     json_t *regions = json_object();
 
+    plan_layout(layout, &p->mesh);
     plan_fingerprint(fingerprint, p->fingerprint);
     for (int i = 0; i < LIFE_COUNT; i++) {
         (void)json_object_set_new(regions, life_name((enum life)i),
@@ -200,8 +266,10 @@ json_t *plan_json(const struct plan *p)
     }
     (void)json_object_set_new(regions, "reader", json_integer((json_int_t)p->reader));
     (void)json_object_set_new(regions, "constants", json_integer((json_int_t)p->constants));
-    return json_pack("{s:I, s:o, s:I, s:I, s:s, s:s}", "memory_bytes", (json_int_t)p->total,
-                     "memory", regions, "parameters", (json_int_t)p->parameters, "trainable",
-                     (json_int_t)p->trainable, "largest", plan_largest(p), "fingerprint",
-                     fingerprint);
+    (void)json_object_set_new(regions, "exchange", json_integer((json_int_t)p->exchange));
+    return json_pack("{s:I, s:o, s:i, s:s*, s:I, s:I, s:s, s:s}", "memory_bytes",
+                     (json_int_t)(p->total * (size_t)p->ranks), "memory", regions, "ranks",
+                     p->ranks, "layout", p->ranks > 1 ? layout : NULL, "parameters",
+                     (json_int_t)p->parameters, "trainable", (json_int_t)p->trainable, "largest",
+                     plan_largest(p), "fingerprint", fingerprint);
 }

@@ -9,6 +9,7 @@
 #include "trainer/arch.h"
 #include "trainer/dims.h"
 #include "trainer/layout.h"
+#include "trainer/mesh.h"
 #include "trainer/spec.h"
 
 /* Sizes of a run that the request may leave open and the model decides. */
@@ -17,9 +18,21 @@ struct run_sizes {
     int64_t micro_batch; /* samples in a forward pass   */
 };
 
-/* Errors: BAD_SPEC (param sequence_length) when the model has fewer learned positions than asked. */
+/* Errors: those of rules_check; BAD_SPEC (param sequence_length) when the model has fewer learned positions than asked. */
 int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
                    struct err *err);
+
+/* The ranks of a run, one on each of its devices: what parallel sizes leave of them is data parallel. The request breaks no
+ * rule (rules.h). */
+struct mesh_sizes plan_mesh(const struct spec *s);
+
+/* The sizes of the rank with this place in the mesh. */
+struct dims plan_dims(const struct arch *a, const struct spec *s, const struct run_sizes *sizes,
+                      const struct mesh *m, int threads);
+
+/* "tp 2 x dp 4"; "" for one rank. */
+enum { PLAN_LAYOUT = 80 };
+void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s);
 
 /* The architecture that a request without `model` asks for. Errors: BAD_SPEC (param config). */
 int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, struct err *err);
@@ -36,17 +49,26 @@ struct plan_folders {
 int plan_request_arch(struct arch *out, const struct spec *s, const struct plan_folders *f,
                       struct err *err);
 
+/* Of one rank; all bytes are its own. */
 struct plan {
     size_t region[LIFE_COUNT]; /* bytes of the rank's arenas                              */
     size_t arenas;             /* their sum                                               */
     size_t reader;             /* batches prepared ahead (data.h)                         */
+    size_t exchange;           /* its part of what ranks of a host share (ranks.h)        */
     size_t constants;          /* what arenas do not cover: code, libraries, thread stacks */
     size_t total;
-    int64_t parameters, trainable; /* adapters included; those that are trained            */
-    uint64_t fingerprint;          /* of the layout */
+    int64_t parameters,
+        trainable;        /* of the whole model: adapters included; those that are trained */
+    uint64_t fingerprint; /* of the layout; of a whole run: of those of all ranks         */
+    int ranks;            /* of the run                                                   */
+    struct mesh_sizes mesh;
 };
 
-/* Errors: those of run_sizes_make, NO_MEMORY. */
+/* What one rank of the mesh takes. Errors: those of run_sizes_make, NO_MEMORY. */
+int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int threads, int rank,
+              struct err *err);
+
+/* What every device of the run must have: the plan of the rank that takes most. Errors: as plan_rank. */
 int plan_make(struct plan *out, const struct arch *a, const struct spec *s, int threads,
               struct err *err);
 
@@ -70,8 +92,8 @@ int plan_serve(struct plan *out, const struct arch *a, const struct serve_sizes 
 const char *plan_largest(const struct plan *p);
 size_t plan_largest_bytes(const struct plan *p);
 
-/* {memory_bytes, memory: {region: bytes, .., "reader", "constants"}, parameters, trainable, largest, fingerprint}; a new
- * reference, NULL: no memory. */
+/* {memory_bytes, memory: {region: bytes, .., "reader", "exchange", "constants"}, ranks, layout (only with several),
+ * parameters, trainable, largest, fingerprint}: memory_bytes of all ranks, the regions of one; a new reference, NULL: no memory. */
 json_t *plan_json(const struct plan *p);
 
 enum { PLAN_FINGERPRINT = 17 };

@@ -211,9 +211,9 @@ static int answer(struct prompts *p, struct engine *e, int index, int64_t *made,
 }
 
 void prompts_answer(struct prompts *p, struct engine *e, struct events *events, int64_t step,
-                    bool (*stop)(void))
+                    step_stop *stop, void *context)
 {
-    for (int i = 0; p != NULL && i < p->count && !stop(); i++) {
+    for (int i = 0; p != NULL && i < p->count && !stop(context); i++) {
         struct err err = {0};
         int64_t made = 0;
         bool stopped = false;

@@ -19,8 +19,9 @@ int prompts_open(struct prompts **out, const struct job_folder *job, const struc
                  struct err *err);
 void prompts_close(struct prompts *p);
 
-/* Answer all; an event `sample` for each. The same weights give the same texts. `stop`: leave early when it returns true. */
+/* Answer all; an event `sample` for each. The same weights give the same texts. All ranks call it at
+ * once. `stop`: leave early when it returns true. */
 void prompts_answer(struct prompts *p, struct engine *e, struct events *events, int64_t step,
-                    bool (*stop)(void));
+                    step_stop *stop, void *context);
 
 #endif

@@ -168,16 +168,21 @@ int job_folder_create(const char *dir, const char *id, const char *owner, double
 int attempt_plan_write(const char *dir, const struct attempt_plan *plan, struct err *err)
 {
     char path[JOB_PATH_SIZE];
-    json_t *cores = json_array();
+    json_t *cores = json_array(), *places = json_array();
 
     CHECK(plan->attempt >= 1 && plan->core_count >= 0 && plan->core_count <= JOB_CORES_MAX,
           "attempt %d with %d cores", plan->attempt, plan->core_count);
     for (int i = 0; i < plan->core_count; i++) {
         (void)json_array_append_new(cores, json_integer(plan->cores[i]));
     }
+    for (int i = 0; i < plan->place_count; i++) {
+        (void)json_array_append_new(
+            places, json_pack("{s:i, s:i, s:i}", "first", plan->places[i].first, "count",
+                              plan->places[i].count, "node", plan->places[i].node));
+    }
     json_t *value = json_pack(
-        "{s:i, s:i, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:i, s:i, s:i, s:o, s:o}",
-        "attempt", plan->attempt, "threads", plan->threads, "cores", cores, "isa",
+        "{s:i, s:i, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o}, s:o, s:I, s:i, s:i, s:i, s:o, s:o}",
+        "attempt", plan->attempt, "threads", plan->threads, "cores", cores, "places", places, "isa",
         text_or_null(plan->isa), "inputs", "model", text_or_null(plan->model), "adapter",
         text_or_null(plan->adapter), "tokenizer", text_or_null(plan->tokenizer), "training",
         text_or_null(plan->training), "validation", text_or_null(plan->validation), "cache",
@@ -219,6 +224,26 @@ static int read_cores(struct attempt_plan *out, const struct fields *f, struct e
     return 0;
 }
 
+static int read_places(struct attempt_plan *out, const struct fields *f, struct err *err)
+{
+    const json_t *list = NULL;
+
+    TRY(fields_array(f, "places", FIELD_OPTIONAL, &list, err));
+    if (json_array_size(list) > JOB_RANKS_MAX) {
+        return FAIL(err, f->code, "%s: %zu places, at most %d are allowed", f->where,
+                    json_array_size(list), JOB_RANKS_MAX);
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const struct fields one = {json_array_get(list, i), f->where, f->code};
+        struct rank_place *p = &out->places[out->place_count++];
+        p->node = -1;
+        TRY(read_int(&one, "first", 0, out->core_count, &p->first, err));
+        TRY(read_int(&one, "count", 0, out->core_count - p->first, &p->count, err));
+        TRY(read_int(&one, "node", -1, JOB_CORES_MAX, &p->node, err));
+    }
+    return 0;
+}
+
 static int read_plan(struct attempt_plan *out, const json_t *value, const char *path,
                      struct err *err)
 {
@@ -227,6 +252,7 @@ static int read_plan(struct attempt_plan *out, const json_t *value, const char *
 
     TRY(read_int(&f, "threads", 0, JOB_CORES_MAX, &out->threads, err));
     TRY(read_cores(out, &f, err));
+    TRY(read_places(out, &f, err));
     TRY(read_text(&f, "isa", out->isa, sizeof out->isa, err));
     TRY(read_text(&f, "cache", out->cache, sizeof out->cache, err));
     TRY(fields_integer(&f, "memory_bytes", FIELD_OPTIONAL, 0, INT64_MAX, &out->memory_bytes, err));

@@ -36,6 +36,8 @@
 #include "trainer/base/err.h"
 #include "trainer/spec.h"
 
+struct shm;
+
 #define JOB_SPEC        "spec.json"
 #define JOB_EVENTS      "events.jsonl"
 #define JOB_LOG         "log.txt"
@@ -48,6 +50,7 @@
 enum {
     JOB_PATH_SIZE = 4096,      /* bytes of a path with its final 0                         */
     JOB_CORES_MAX = 1024,      /* most cores in a plan                                     */
+    JOB_RANKS_MAX = 64,        /* most ranks of a run                                      */
     JOB_FILE_MAX = 4 << 20,    /* most bytes of spec.json, plan.json, exit.json            */
     EVENT_LINE_MAX = 64 << 10, /* most bytes of a line of events.jsonl, newline included   */
 };
@@ -72,12 +75,19 @@ enum event_type event_from_word(const char *word); /* the COUNT of each for a wo
 enum stage stage_from_word(const char *word);
 enum ended ended_from_word(const char *word);
 
+/* Where rank R of a run is at home: cores [first, first + count) of `cores`, and a memory node; -1: any. */
+struct rank_place {
+    int first, count, node;
+};
+
 /* What an attempt was given. Paths are absolute; "" where there is none. */
 struct attempt_plan {
     int attempt;    /* from 1                                              */
-    int threads;    /* 0: one per core of `cores`, or of the machine       */
+    int threads;    /* of each rank; 0: one per core of its place, of `cores`, or of the machine */
     int core_count; /* 0: not bound                                        */
     int cores[JOB_CORES_MAX];
+    int place_count; /* 0: all ranks are wherever the run is               */
+    struct rank_place places[JOB_RANKS_MAX];
     char isa[16];                   /* "": the best that the processor has                 */
     char model[JOB_PATH_SIZE];      /* folder in Hugging Face form                         */
     char adapter[JOB_PATH_SIZE];    /* folder in PEFT's form                               */
@@ -129,6 +139,12 @@ int attempt_newest(const char *dir);
 /* The step of the checkpoint that `latest` points to; 0 when there is none. */
 int64_t job_latest_step(const char *dir);
 
+struct run_ranks {
+    int count;
+    int timeout_ms;  /* a peer that is not heard of for so long hangs                     */
+    struct shm *shm; /* through which they exchange tensors, borrowed; NULL: one rank alone */
+};
+
 /* A job opened for running. */
 struct job_folder {
     char dir[JOB_PATH_SIZE]; /* absolute                                        */
@@ -138,7 +154,8 @@ struct job_folder {
     json_t *request;  /* owned; as sent                                  */
     struct spec spec; /* the request, parsed                             */
     struct attempt_plan plan;
-    int attempt; /* 0 until the attempt is known                    */
+    int attempt;            /* 0 until the attempt is known                    */
+    struct run_ranks ranks; /* that run it; filled in by the launcher          */
 };
 
 /* Read spec.json and pick the attempt to run: the newest with a plan that was never started,

@@ -1,7 +1,11 @@
-/* rank.c - the loop around steps: intervals, signals, checkpoints, events.
+/* rank.c - the loop around steps: intervals, signals, checkpoints, events; run by all ranks at once.
  *
  *   step 1 .. total:  read batch, step, metrics      every eval_interval: evaluate
  *                                                     every save_interval, at the end, when told: save
+ *
+ * Ranks do the same in the same order. What depends on anything but the numbers of the run - signals, what lies on the
+ * disk - the first rank looks at and tells the others; it alone writes events and what is in the job folder, except for
+ * the parts of a checkpoint.
  *
  * A checkpoint that fails for want of disk space is an event, and training goes on; only the last one must
  * succeed. After the `ready` event nothing is allocated for training; a checkpoint allocates while it is
@@ -13,10 +17,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "kernels/check.h"
+#include "trainer/agree.h"
 #include "trainer/base/clock.h"
 #include "trainer/ckpt/state.h"
 #include "trainer/guard.h"
 #include "trainer/prompts.h"
+#include "trainer/ranks.h"
 #include "trainer/rates.h"
 #include "trainer/save.h"
 #include "trainer/signals.h"
@@ -26,8 +33,11 @@ struct run {
     const struct job_folder *job;
     const struct spec *spec;
     struct events *events;
+    struct err *end; /* where the launcher finds why the rank ended */
     struct inputs in;
+    struct mesh mesh;
     struct engine engine;
+    struct shm_rank *shared; /* owned; NULL for a rank that is alone */
     struct rates rates;
     struct data_reader *reader;
     struct data_rows eval_rows; /* owned memory for evaluation */
@@ -40,9 +50,23 @@ struct run {
     double logged;  /* of the last metrics event, moved on by what was no training since       */
 };
 
-static bool asked_to_leave(void)
+/* Something that only the first rank knows, in all of them. */
+static int told_by_first(struct run *r, int value)
 {
-    return signals_peek() >= SIGNALS_STOP;
+    int32_t told = value;
+
+    agree_copy(&r->engine.world, &r->engine.q, &told, sizeof told);
+    return told;
+}
+
+static bool is_first(const struct run *r)
+{
+    return r->mesh.rank == 0;
+}
+
+static bool asked_to_leave(void *run)
+{
+    return told_by_first(run, (int)signals_peek()) >= (int)SIGNALS_STOP;
 }
 
 int rank_prepare(const struct job_folder *job, int rank, struct events *events, struct err *err)
@@ -57,17 +81,22 @@ int rank_prepare(const struct job_folder *job, int rank, struct events *events, 
     return inputs_prepare(job, events, err);
 }
 
-static int thread_count(const struct job_folder *job)
+static int thread_count(const struct job_folder *job, int rank)
 {
+    const struct attempt_plan *plan = &job->plan;
+
     if (job->spec.threads > 0) {
         return (int)job->spec.threads;
     }
-    if (job->plan.threads > 0) {
-        return job->plan.threads;
+    if (plan->threads > 0) {
+        return plan->threads;
     }
-    const long cores =
-        job->plan.core_count > 0 ? job->plan.core_count : sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 ? (int)cores : 1;
+    if (rank < plan->place_count && plan->places[rank].count > 0) {
+        return plan->places[rank].count;
+    }
+    const long all = plan->core_count > 0 ? plan->core_count : sysconf(_SC_NPROCESSORS_ONLN);
+    const long each = all / job->ranks.count;
+    return each > 0 ? (int)each : 1;
 }
 
 static int64_t interval(int64_t asked, int64_t total, int64_t parts)
@@ -124,21 +153,35 @@ static int load_adapter(struct run *r, struct err *err)
     return 0;
 }
 
+/* The newest good checkpoint; *found is ERR_NOT_FOUND where there is none. */
+static int find_checkpoint(struct run *r, struct checkpoint *from, int *found, struct err *err)
+{
+    struct err skipped = {0};
+    int rc = 0;
+
+    *found = 0;
+    if (is_first(r)) {
+        rc = checkpoint_sweep(r->job->dir, err);
+        *found = rc == 0 ? checkpoint_newest_good(from, r->job->dir, &skipped, err) : 0;
+        rc = *found != 0 && *found != ERR_NOT_FOUND ? *found : rc;
+    }
+    if (skipped.code != 0) {
+        events_warning(r->events, "%s", skipped.text);
+    }
+    TRY(agree(&r->engine.world, &r->engine.q, rc, err));
+    *found = told_by_first(r, *found);
+    agree_copy(&r->engine.world, &r->engine.q, from, sizeof *from);
+    return 0;
+}
+
 /* Weights: of the newest good checkpoint, of the model to start from, or random. A checkpoint of adapters has only these. */
 static int load(struct run *r, struct err *err)
 {
     const bool adapts = r->in.arch.lora.r > 0;
-    struct checkpoint from;
-    struct err skipped = {0};
+    struct checkpoint from = {0};
+    int found = 0;
 
-    TRY(checkpoint_sweep(r->job->dir, err));
-    int found = checkpoint_newest_good(&from, r->job->dir, &skipped, err);
-    if (skipped.code != 0) {
-        events_warning(r->events, "%s", skipped.text);
-    }
-    if (found != 0 && found != ERR_NOT_FOUND) {
-        return found;
-    }
+    TRY(find_checkpoint(r, &from, &found, err));
     if (found != 0 && r->spec->config != NULL) {
         model_init(r->engine.model, r->engine.k, &r->engine.q, (uint64_t)r->spec->seed);
         return 0;
@@ -160,8 +203,8 @@ static json_t *resolved(const struct run *r)
 {
     json_t *out = spec_json(r->spec);
     json_t *decided =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:i}", "sequence_length",
-                  (json_int_t)r->in.sizes.sequence, "micro_batch_size",
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:i}", "devices", r->mesh.world,
+                  "sequence_length", (json_int_t)r->in.sizes.sequence, "micro_batch_size",
                   (json_int_t)r->in.sizes.micro_batch, "max_steps", (json_int_t)r->in.total_steps,
                   "warmup_steps", (json_int_t)r->rates.warmup, "eval_interval",
                   (json_int_t)r->eval_interval, "save_interval", (json_int_t)r->save_interval,
@@ -176,7 +219,7 @@ static json_t *resolved(const struct run *r)
 
 static void send_ready(struct run *r, const struct plan *plan)
 {
-    char fingerprint[PLAN_FINGERPRINT];
+    char fingerprint[PLAN_FINGERPRINT], layout[PLAN_LAYOUT];
     json_t *memory = json_object();
 
     plan_fingerprint(fingerprint, plan->fingerprint);
@@ -187,13 +230,19 @@ static void send_ready(struct run *r, const struct plan *plan)
         }
     }
     (void)json_object_set_new(memory, "reader", json_integer((json_int_t)plan->reader));
+    if (plan->exchange > 0) {
+        (void)json_object_set_new(memory, "exchange", json_integer((json_int_t)plan->exchange));
+    }
     (void)json_object_set_new(memory, "constants", json_integer((json_int_t)plan->constants));
+    plan_layout(layout, &plan->mesh);
     events_send(r->events, EVENT_READY,
-                json_pack("{s:I, s:I, s:I, s:o, s:I, s:s, s:s, s:o*}", "parameters",
+                json_pack("{s:i, s:s*, s:I, s:I, s:I, s:o, s:I, s:s, s:s, s:o*}", "ranks",
+                          plan->ranks, "layout", plan->ranks > 1 ? layout : NULL, "parameters",
                           (json_int_t)plan->parameters, "trainable", (json_int_t)plan->trainable,
                           "total_steps", (json_int_t)r->in.total_steps, "memory", memory,
-                          "memory_bytes", (json_int_t)plan->total, "fingerprint", fingerprint,
-                          "isa", r->engine.k->isa, "resolved", resolved(r)));
+                          "memory_bytes", (json_int_t)(plan->total * (size_t)plan->ranks),
+                          "fingerprint", fingerprint, "isa", r->engine.k->isa, "resolved",
+                          resolved(r)));
 }
 
 /* A chat model that can't tell the end of its turn from other tokens goes on for ever. */
@@ -202,7 +251,12 @@ static void warn_of_twins(struct run *r)
     const int64_t end = r->in.end_of_turn >= 0        ? r->in.end_of_turn
                         : r->in.training_rows != NULL ? tokenizer_eos(r->in.tokenizer)
                                                       : -1;
-    const int64_t twins = end >= 0 ? twins_count(r->engine.model, end) : 0;
+    struct engine *e = &r->engine;
+    double count = end >= 0 ? (double)twins_count(e->model, &e->tp, &e->q, end) : 0.0;
+    const struct tensor most = tensor_make(&count, DTYPE_F64, 1, 1);
+
+    comm_wait(&e->world, &e->q, comm_start_all_reduce(&e->world, &e->q, most, COMM_MAX));
+    const int64_t twins = (int64_t)count;
 
     if (r->in.also.twins > 0) {
         events_warning(r->events,
@@ -222,25 +276,50 @@ static void warn_of_twins(struct run *r)
     }
 }
 
+/* A peer is gone or hangs: without it nothing can go on. */
+static void end_without_peer(void *run, const char *why)
+{
+    const struct run *r = run;
+
+    err_set(r->end, ERR_DEVICE, "%s", why);
+    _exit(err_exit(ERR_DEVICE));
+}
+
+/* The model of this rank, as it was planned, and its groups. */
+static int open_engine(struct run *r, int threads, struct err *err)
+{
+    const struct dims d = plan_dims(&r->in.arch, r->spec, &r->in.sizes, &r->mesh, threads);
+    const struct run_ranks *ranks = &r->job->ranks;
+    struct plan plan;
+
+    TRY(plan_rank(&plan, &r->in.arch, r->spec, threads, r->mesh.rank, err));
+    TRY(engine_open(&r->engine, &d, r->job->plan.isa, err));
+    CHECK(plan.fingerprint == r->engine.layout.fingerprint, "%zu bytes planned", plan.arenas);
+    if (ranks->shm == NULL) {
+        return 0;
+    }
+    TRY(shm_join(&r->shared, ranks->shm, r->mesh.rank, r->engine.k, ranks->timeout_ms,
+                 end_without_peer, r, err));
+    return ranks_join(&r->engine, r->shared, &r->mesh, err);
+}
+
 static int open_run(struct run *r, struct err *err)
 {
-    const int threads = thread_count(r->job);
+    const int threads = thread_count(r->job, r->mesh.rank);
     struct plan plan;
 
     events_stage(r->events, STAGE_LOADING);
     TRY(inputs_open(&r->in, r->job, err));
-    const struct dims d =
-        dims_make(&r->in.arch, r->spec, r->in.sizes.micro_batch, r->in.sizes.sequence, threads);
+    TRY(open_engine(r, threads, err));
     TRY(plan_make(&plan, &r->in.arch, r->spec, threads, err));
-    TRY(engine_open(&r->engine, &d, r->job->plan.isa, err));
     TRY(load(r, err));
     r->rates = rates_make(r->spec, r->in.total_steps);
     r->eval_interval = interval(r->spec->eval_interval, r->in.total_steps, 10);
     r->save_interval = interval(r->spec->save_interval, r->in.total_steps, 5);
-    TRY(rows_new(&r->eval_rows, d.micros * d.R, err));
+    TRY(rows_new(&r->eval_rows, r->spec->global_batch_size * r->in.sizes.sequence, err));
     TRY(prompts_open(&r->prompts, r->job, &r->in, err));
     const struct data_reader_options options = {.consumed = r->at.consumed,
-                                                .count = d.micros * d.B,
+                                                .count = r->spec->global_batch_size,
                                                 .total = r->in.total_samples,
                                                 .workers = (int)r->spec->data_workers};
     TRY(data_reader_open(&r->reader, &r->in.training, &options, err));
@@ -265,6 +344,10 @@ static void close_run(struct run *r)
     data_reader_close(r->reader);
     prompts_close(r->prompts);
     free(r->eval_rows.ids);
+    if (r->shared != NULL) {
+        ranks_leave(&r->engine);
+        shm_leave(r->shared);
+    }
     engine_close(&r->engine);
     inputs_close(&r->in);
 }
@@ -296,6 +379,9 @@ static void keep_saved(struct run *r, const struct checkpoint *saved, bool best)
     struct err why = {0};
 
     r->saved_step = r->at.step;
+    if (!is_first(r)) {
+        return;
+    }
     if (best && checkpoint_mark_best(r->job->dir, saved->step, &why) != 0) {
         events_warning(r->events, "the best checkpoint is not marked: %s", why.text);
     }
@@ -364,11 +450,12 @@ static void evaluate(struct run *r)
     }
     events_stage(r->events, STAGE_EVALUATING);
     if (validates &&
-        step_evaluate(&r->engine, &r->in.validation, &r->eval_rows, asked_to_leave, &result)) {
+        step_evaluate(&r->engine, &r->in.validation, &r->eval_rows, asked_to_leave, r, &result)) {
+        agree_copy(&r->engine.world, &r->engine.q, &result, sizeof result);
         events_eval(r->events, r->at.step, result.loss, result.accuracy, result.tokens);
         judge_see(&r->at.judge, r->at.step, result.loss, r->spec->early_stopping_min_delta);
     }
-    prompts_answer(r->prompts, &r->engine, r->events, r->at.step, asked_to_leave);
+    prompts_answer(r->prompts, &r->engine, r->events, r->at.step, asked_to_leave, r);
     events_stage(r->events, STAGE_TRAINING);
     r->logged += clock_seconds() - begun;
 }
@@ -425,7 +512,7 @@ static int train_step(struct run *r, struct err *err)
 /* What signals ask for, between two steps. */
 static int obey(struct run *r, struct err *err)
 {
-    switch (signals_take()) {
+    switch ((enum signals_request)told_by_first(r, (int)signals_take())) {
     case SIGNALS_NONE: return 0;
     case SIGNALS_SAVE: return save(r, false, err);
     case SIGNALS_STOP: {
@@ -470,10 +557,11 @@ static int train(struct run *r, struct err *err)
 
 int rank_run(const struct job_folder *job, int rank, struct events *events, struct err *err)
 {
-    struct run r = {.job = job, .spec = &job->spec, .events = events, .saved_step = -1};
+    struct run r = {.job = job, .spec = &job->spec, .events = events, .end = err, .saved_step = -1};
+    const struct mesh_sizes sizes = plan_mesh(r.spec);
 
-    (void)rank;
-    int rc = open_run(&r, err);
+    int rc = mesh_make(&r.mesh, &sizes, rank, err);
+    rc = rc != 0 ? rc : open_run(&r, err);
     if (rc == 0) {
         rc = train(&r, err);
     }

@@ -144,29 +144,3 @@ int64_t share_row(const struct share *s, int64_t row)
 
     return row < s->held ? s->first[row / each] + row % each : -1;
 }
-
-static bool divides(const struct arch *a, int tp)
-{
-    return a->H % tp == 0 && (a->G % tp == 0 || tp % a->G == 0) && a->F % tp == 0;
-}
-
-int shares_check(const struct arch *a, int tp, struct err *err)
-{
-    static const char field[] = "tensor_model_parallel_size";
-    char sizes[128];
-    size_t n = 0;
-
-    if (divides(a, tp)) {
-        return 0;
-    }
-    for (int size = 1; size <= a->H && n + 8 < sizeof sizes; size++) {
-        if (divides(a, size)) {
-            n += (size_t)snprintf(sizes + n, sizeof sizes - n, n == 0 ? "%d" : ", %d", size);
-        }
-    }
-    return FAIL_PARAM(
-        err, ERR_BAD_SPEC, field,
-        "tensor_model_parallel_size %d does not divide the model's %lld heads in %lld "
-        "groups and its MLP of %lld; %s would",
-        tp, (long long)a->H, (long long)a->G, (long long)a->F, sizes);
-}

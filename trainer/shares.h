@@ -48,7 +48,4 @@ int shares_count(const struct dims *d);
 /* The row of the whole parameter of row `row` in memory; -1 for padding. */
 int64_t share_row(const struct share *s, int64_t row);
 
-/* Errors: BAD_SPEC (param tensor_model_parallel_size) with the numbers and the sizes that would work. */
-int shares_check(const struct arch *a, int tp, struct err *err);
-
 #endif

@@ -13,6 +13,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/text.h"
 #include "trainer/prompt_fields.h"
+#include "trainer/rules.h"
 
 enum { CONFIG_BYTES_MAX = 64 << 10, NAME_SHOWN = 60 };
 
@@ -369,11 +370,6 @@ static int check_steps(const struct spec *s, struct err *err)
     if (s->max_steps > 0 && s->n_epochs > 0.0) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "n_epochs", "give max_steps or n_epochs, not both");
     }
-    if (s->micro_batch_size > 0 && s->global_batch_size % s->micro_batch_size != 0) {
-        return FAIL_PARAM(err, ERR_BAD_SPEC, "micro_batch_size",
-                          "global_batch_size %lld is not a multiple of micro_batch_size %lld",
-                          (long long)s->global_batch_size, (long long)s->micro_batch_size);
-    }
     if (s->min_learning_rate > s->learning_rate) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "min_learning_rate",
                           "min_learning_rate %g is above learning_rate %g", s->min_learning_rate,
@@ -409,7 +405,8 @@ static int parse_into(struct spec *s, const json_t *request, struct err *err)
     TRY(check_adapters(s, err));
     TRY(check_evaluations(s, err));
     TRY(check_scale(s, err));
-    return check_steps(s, err);
+    TRY(check_steps(s, err));
+    return rules_check(s, NULL, err);
 }
 
 int spec_parse(struct spec *out, const json_t *request, struct err *err)

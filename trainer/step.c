@@ -308,7 +308,7 @@ static int passes_at(const struct dims *d, int64_t at, int64_t samples)
 }
 
 bool step_evaluate(struct engine *e, const struct data_set *set, const struct data_rows *rows,
-                   bool (*stop)(void), struct step_result *result)
+                   step_stop *stop, void *context, struct step_result *result)
 {
     const struct dims *d = &e->model->d;
     const int64_t samples = data_samples(set), count = d->micros * d->B * e->dp.size;
@@ -321,7 +321,7 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
         load_batch(e, rows);
         traffic_pass(&e->passing, passes_at(d, at, samples));
         run(&t, &e->passing);
-        if (stop != NULL && stop()) {
+        if (stop != NULL && stop(context)) {
             return false;
         }
     }

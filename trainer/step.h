@@ -59,10 +59,13 @@ void step_run(struct engine *e, const struct step_input *in, struct step_result 
  * ranks, valid until the next call. All ranks call it. */
 const real *step_logits(struct engine *e, const int32_t *ids, int64_t n);
 
-/* Mean loss over a set, in order, and the number of its tokens in result. `rows` is memory for
- * dims.micros * dims.B samples. `stop` may be NULL; when it returns true the evaluation ends early and
+/* Asked from time to time during long work, by all ranks at once, which get the same answer: true ends it early. */
+typedef bool step_stop(void *context);
+
+/* Mean loss over a set, in order, and the number of its tokens in result. `rows` is memory for the samples of a
+ * step, those of all ranks. `stop` may be NULL; when it returns true the evaluation ends early and
  * returns false. */
 bool step_evaluate(struct engine *e, const struct data_set *set, const struct data_rows *rows,
-                   bool (*stop)(void), struct step_result *result);
+                   step_stop *stop, void *context, struct step_result *result);
 
 #endif

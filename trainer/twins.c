@@ -26,26 +26,44 @@ static double element(struct tensor t, int64_t i)
     return x;
 }
 
-int64_t twins_count(const struct model *m, int64_t token)
+/* Of this rank's rows of the vocabulary those near `one`, the row of `token`. */
+static int64_t count_near(const struct model *m, const double *one, int64_t token)
 {
     const struct tensor w = m->head.w;
-    const int64_t D = tensor_cols(w);
+    const int64_t D = tensor_cols(w), first = m->d.V0;
     int64_t twins = 0;
 
-    CHECK(token >= 0 && token < tensor_rows(w), "token %lld", (long long)token);
-    if (tensor_count(m->head.dw) > 0) {
-        return 0;
-    }
-    for (int64_t other = 0; other < tensor_rows(w); other++) {
+    for (int64_t row = 0; row < tensor_rows(w) && first + row < m->d.V; row++) {
         double apart = 0.0, size = 0.0;
         for (int64_t i = 0; i < D; i++) {
-            const double x = element(w, token * D + i), d = x - element(w, other * D + i);
+            const double d = one[i] - element(w, row * D + i);
             apart += d * d;
-            size += x * x;
+            size += one[i] * one[i];
         }
-        twins += other != token && apart <= NEAR * size;
+        twins += first + row != token && apart <= NEAR * size;
     }
     return twins;
+}
+
+int64_t twins_count(const struct model *m, struct comm *tp, struct queue *q, int64_t token)
+{
+    const struct tensor w = m->head.w;
+    const int64_t D = tensor_cols(w), row = token - m->d.V0;
+
+    CHECK(token >= 0 && token < m->d.V, "token %lld", (long long)token);
+    if (tensor_count(w) == 0 || tensor_count(m->head.dw) > 0) {
+        return 0;
+    }
+    double *one = calloc((size_t)D, sizeof *one);
+    CHECK(one != NULL, "no memory for %lld numbers", (long long)D);
+    for (int64_t i = 0; row >= 0 && row < tensor_rows(w) && i < D; i++) {
+        one[i] = element(w, row * D + i);
+    }
+    comm_all_reduce(tp, q, tensor_make(one, DTYPE_F64, D, 1));
+    double count = (double)count_near(m, one, token);
+    comm_all_reduce(tp, q, tensor_make(&count, DTYPE_F64, 1, 1));
+    free(one);
+    return (int64_t)count;
 }
 
 /* The output weights in a model folder. */

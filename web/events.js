@@ -21,7 +21,7 @@ const inWords = {
     t('event.ready', {
       parameters: formatCount(e.parameters),
       steps: formatInteger(e.total_steps),
-      memory: formatBytes(e.memory_bytes),
+      memory: e.layout ? `${formatBytes(e.memory_bytes)} (${e.layout})` : formatBytes(e.memory_bytes),
     }),
   resumed: (e) => t('event.resumed', { step: formatInteger(e.from_step) }),
   eval: (e) =>

@@ -52,10 +52,10 @@ export const GROUPS = [
       'seed',
     ],
   ],
+  ['parallel', ['devices', 'tensor_model_parallel_size', 'use_distributed_optimizer']],
   [
     'queue',
     [
-      'devices',
       'priority',
       'time_limit_s',
       'at_time_limit',

@@ -108,6 +108,7 @@ export function placePanel(isAdmin, onChanged) {
             ? h('span', {}, h('code', {}, job.device_ids.join(', ')), job.placement ? ` ${job.placement}` : '')
             : needText({ devices: job.devices ?? 1, device_bytes: job.device_bytes ?? 0 }),
         ),
+        ...fact('place.layout', job.layout ?? ''),
         ...fact('place.limit', formatDuration(job.time_limit_s)),
         ...fact('queue.ends', job.ends_by_at ? t('queue.at_latest', { when: whenText(job.ends_by_at) }) : ''),
         ...(job.depends_on?.length > 0

@@ -2,6 +2,7 @@
 import { post } from './api.js';
 import { h, setText } from './dom.js';
 import { memoryBar } from './memory.js';
+import { needText } from './queue.js';
 import { formatBytes, formatCount, has, t } from './strings.js';
 
 const PAUSE_MS = 400;
@@ -39,10 +40,13 @@ export function planPanel(onRefused, onChange) {
     verdict.dataset.fits = String(plan.fits !== false);
     setText(verdict, plan.fits === false ? t('plan.does_not_fit') : t('plan.fits'));
     const key = plan.available_bytes > 0 ? 'plan.of_machine' : 'plan.numbers';
-    const memory = formatBytes(plan.memory_bytes);
+    const wide = plan.devices > 1;
+    const memory = wide ? needText(plan) : formatBytes(plan.memory_bytes);
     const machine = formatBytes(plan.available_bytes);
-    setText(numbers, t(key, { parameters: formatCount(plan.parameters), memory, machine }));
-    bar.show(plan.memory, plan.memory_bytes * 10 > plan.available_bytes ? plan.available_bytes : 0);
+    const text = t(key, { parameters: formatCount(plan.parameters), memory, machine });
+    setText(numbers, plan.layout ? `${text} (${plan.layout})` : text);
+    const each = plan.available_bytes / (plan.devices || 1);
+    bar.show(plan.memory, plan.device_bytes * 10 > each ? each : 0);
     advice.replaceChildren(...(plan.advice ?? []).slice(0, MOST_ADVICE).map(change));
     advice.hidden = advice.childElementCount === 0;
   }

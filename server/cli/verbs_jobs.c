@@ -82,7 +82,11 @@ int verb_plan(struct cli *c, struct err *err)
     }
     cli_line("fits", json_is_true(json_object_get(plan, "fits")) ? "yes" : "no");
     cli_line("parameters", show_count(text, cli_number(plan, "parameters")));
+    cli_line("layout", cli_text(plan, "layout"));
     cli_line("memory", show_bytes(text, cli_integer(plan, "memory_bytes")));
+    if (cli_integer(plan, "devices") > 1) {
+        cli_line("on each device", show_bytes(text, cli_integer(plan, "device_bytes")));
+    }
     json_object_foreach(json_object_get(plan, "memory"), region, bytes)
     {
         char name[64];
@@ -279,6 +283,7 @@ static void print_place(const json_t *job)
     (void)snprintf(text, sizeof text, "%lld%s%s", (long long)cli_integer(job, "devices"),
                    list[0] != '\0' ? ": " : "", list);
     cli_line("devices", text);
+    cli_line("layout", cli_text(job, "layout"));
     if (cli_integer(job, "time_limit_s") > 0) {
         char span[32];
         cli_line("time limit", when_span(span, cli_integer(job, "time_limit_s")));

@@ -89,7 +89,7 @@ async function submit(round, number) {
     user, steps, round, kills: 0, rankKills: 0, asked: pick('', '', '', 'cancel', 'pause', 'pause and resume'), after: between(50, 1500), said: {},
   };
   const name = `ms=${between(5, 20)} ranks=${between(1, 3)} save=${between(3, 20)} r${round}`;
-  const more = { max_steps: steps, devices: pick(1, 1, 1, 2, 3), priority: early ? pick('low', 'idle') : pick('normal', 'normal', 'low', 'idle') };
+  const more = { max_steps: steps, global_batch_size: 6, devices: pick(1, 1, 1, 2, 3), priority: early ? pick('low', 'idle') : pick('normal', 'normal', 'low', 'idle') };
   const answer = await ask(user, 'POST', '/v1/jobs', request(user.file, name, more), { 'Idempotency-Key': `${SEED}-${round}-${number}` });
   assert.equal(answer.status, 200, answer.body);
   assert.ok(!jobs.has(answer.body.id), 'two submissions got one job');

@@ -132,7 +132,7 @@ test('a clone is judged like any request, as the one who asks', async () => {
   const job = await paused(ann, annFile);
   const hidden = await paused(ann, annFile, { visibility: 'private' });
   const bad = [
-    [{ changes: { nothing: 1 } }, 422, 'nothing'], [{ changes: { devices: 0 } }, 422, 'devices'], [{ changes: [] }, 400, 'changes'],
+    [{ changes: { nothing: 1 } }, 422, 'nothing'], [{ changes: { devices: 65 } }, 422, 'devices'], [{ changes: [] }, 400, 'changes'],
     [{ changes: 'x' }, 400, 'changes'], [{ change: {} }, 400, 'change'], [{ changes: { training_file: null } }, 422, 'training_file'],
     [{ changes: { priority: 'urgent' } }, 403, 'priority'], [{ changes: { config: { model_type: 7 } } }, 422, 'config'],
   ];

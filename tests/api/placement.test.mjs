@@ -61,7 +61,7 @@ test('the pair with NVLink goes first, and who gets the other is told', async ()
 });
 
 test('what can never fit is refused at submit, with what is missing', async () => {
-  const many = await refused(submit('five', { devices: 5 }));
+  const many = await refused(submit('five', { devices: 5, global_batch_size: 5 }));
   assert.deepEqual([many.status, many.code, many.param], [422, 'does_not_fit', 'devices']);
   assert.match(many.message, /5 devices .* has 4/);
   const config = { model_type: 'llama', hidden_size: 8192, intermediate_size: 28672, num_hidden_layers: 20, num_attention_heads: 64, num_key_value_heads: 8, vocab_size: 300, max_position_embeddings: 64 };

@@ -49,10 +49,10 @@ test('what fits is planned: bytes on each device, and whether that is free now',
     assert.deepEqual([plan.fits, plan.fits_now, plan.devices, plan.device_bytes], [true, true, 1, whole]);
     assert.deepEqual(plan.advice, []);
     assert.deepEqual(plan.on.map((one) => one.room_bytes), [4096, 4096, 96, 96].map((n) => n * MIB));
-    const wide = await honed.call('POST', '/v1/plan', { ...job, devices: 3 });
-    assert.deepEqual([wide.fits, wide.fits_now, wide.devices], [true, false, 3]);
-    assert.equal(wide.device_bytes, Math.ceil(wide.memory_bytes / 3));
-    const five = await refused(honed.call('POST', '/v1/jobs', { ...job, devices: 5 }));
+    const wide = await honed.call('POST', '/v1/plan', { ...job, devices: 3, global_batch_size: 12 });
+    assert.deepEqual([wide.fits, wide.fits_now, wide.devices, wide.ranks, wide.layout], [true, false, 3, 3, 'dp 3']);
+    assert.equal(wide.device_bytes * 3, wide.memory_bytes);
+    const five = await refused(honed.call('POST', '/v1/jobs', { ...job, devices: 5, global_batch_size: 20 }));
     assert.deepEqual([five.status, five.code, five.param], [422, 'does_not_fit', 'devices']);
     assert.match(five.message, /asks for 5 devices and this machine has 4/);
   } finally {
@@ -71,15 +71,15 @@ test('what can never fit is refused with the largest part, both numbers and what
       const changed = { ...job, [field]: Number.isNaN(Number(value)) ? value : Number(value) };
       assert.equal((await honed.call('POST', '/v1/plan', changed)).fits, true, field);
     }
-    const two = plan.advice.find(({ field }) => field === 'devices');
+    const two = plan.advice.find(({ field }) => field === 'tensor_model_parallel_size');
     assert.equal(two?.value, '2', JSON.stringify(plan.advice));
     const no = await refused(honed.call('POST', '/v1/jobs', job));
     assert.deepEqual([no.status, no.code], [422, 'does_not_fit']);
     const gib = (n) => (n / 2 ** 30).toFixed(2).replace('.', '\\.');
-    assert.match(no.message, new RegExp(`needs ${gib(whole)} GiB and the machine has devices of ${gib(bytes)} GiB at most; the largest part are ${plan.largest} with \\d+\\.\\d\\d GiB; it fits with .*devices 2`));
+    assert.match(no.message, new RegExp(`needs ${gib(whole)} GiB and the machine has devices of ${gib(bytes)} GiB at most; the largest part are ${plan.largest} with \\d+\\.\\d\\d GiB; it fits with .*tensor_model_parallel_size 2`));
     assert.equal((await honed.call('GET', '/v1/jobs')).data.length, 0);
-    const yes = await honed.call('POST', '/v1/jobs', { ...job, devices: 2 });
-    assert.equal(yes.device_bytes, Math.ceil(yes.memory_bytes / 2));
+    const yes = await honed.call('POST', '/v1/jobs', { ...job, tensor_model_parallel_size: 2 });
+    assert.deepEqual([yes.devices, yes.layout, yes.device_bytes * 2], [2, 'tp 2', yes.memory_bytes]);
     const done = await until(honed, yes.id, ended);
     assert.equal(done.state, 'succeeded', JSON.stringify(done.error));
   } finally {
@@ -101,7 +101,7 @@ test('a margin that was learned counts too', async () => {
   }
 });
 
-test('a job has the cores of its CPU slots, a thread for each, and their ids in its plan', async () => {
+test('each rank of a job has the cores of its own CPU slot, and as many threads as the others; the ids are in its plan', async () => {
   const slot = (id, cores, more) => ({ id, name: id, kind: 'cpu', memory_bytes: 16384 * MIB, reserved_bytes: 0, free_bytes: 16384 * MIB, node: 0, cores, ...more });
   await writeFile(path, JSON.stringify({ name: 'slots', nodes: [{ cores: '0-1', memory_bytes: 4096 * MIB }, { cores: '2-3', memory_bytes: 4096 * MIB }], devices: [slot('cpu0', '0-1', { core_count: 1 }), slot('cpu1', '1-3', { node: 1 })] }));
   honed = await startHoned({ args: ['--machine', path] });
@@ -116,7 +116,8 @@ test('a job has the cores of its CPU slots, a thread for each, and their ids in 
     const one = await planOf({});
     assert.deepEqual([one.cores, one.threads, one.devices, one.gpus, one.device_ids, one.memory_node], [[0, 1], 1, 1, 0, 'cpu0', 0]);
     const two = await planOf({ devices: 2 });
-    assert.deepEqual([two.cores, two.threads, two.devices, two.device_ids, two.memory_node], [[0, 1, 2, 3], 4, 2, 'cpu0,cpu1', -1]);
+    assert.deepEqual([two.cores, two.threads, two.devices, two.device_ids, two.memory_node], [[0, 1, 1, 2, 3], 1, 2, 'cpu0,cpu1', -1]);
+    assert.deepEqual(two.places, [{ first: 0, count: 2, node: 0 }, { first: 2, count: 3, node: 1 }]);
     assert.equal((await planOf({ devices: 2, threads: 2 })).threads, 2);
   } finally {
     await honed.stop();

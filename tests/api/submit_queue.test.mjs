@@ -44,7 +44,7 @@ test('fields of the queue have the defaults of the server', async () => {
 test('values that the queue has no use for are refused by field', async () => {
   const before_ = (await readdir(join(honed.folder, 'jobs'))).length;
   const bad = [
-    ['devices', 0], ['devices', 65], ['devices', -1], ['devices', 1.5], ['devices', '2'], ['devices', [1]], ['devices', 1e300],
+    ['devices', 65], ['devices', -1], ['devices', 1.5], ['devices', '2'], ['devices', [1]], ['devices', 1e300],
     ['priority', 'high'], ['priority', 1], ['priority', ''], ['priority', 'URGENT'], ['time_limit_s', 59], ['time_limit_s', -1],
     ['time_limit_s', 86401], ['time_limit_s', 31536001], ['time_limit_s', {}], ['at_time_limit', 'kill'], ['preemptible', true],
     ['preemptible', 'maybe'], ['begin_at', -5], ['begin_at', 4102444801], ['begin_at', 'tomorrow'], ['visibility', 'public'],

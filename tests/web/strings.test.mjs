@@ -32,7 +32,7 @@ const regions = rows('trainer/regions.def', 'REGION').map(([, word]) => word);
 const made = [
   ...states.map((word) => `state.${word}`),
   ...stages.map((word) => `stage.${word}`),
-  ...[...regions, 'constants', 'reader'].map((word) => `region.${word}`),
+  ...[...regions, 'constants', 'exchange', 'reader'].map((word) => `region.${word}`),
   ...errors.flatMap((word) => [`error.${word}`, `advice.${word}`]),
   ...fields.flatMap((name) => [`field.${name}`, `help.${name}`]),
   ...events

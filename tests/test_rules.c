@@ -1,0 +1,114 @@
+/* test_rules.c - every rule of rules.def is broken once, and says what would work. */
+#include <string.h>
+
+#include "tests/tap.h"
+#include "trainer/base/json.h"
+#include "trainer/rules.h"
+
+#define CONFIG(heads, groups, width)                                                               \
+    "{\"model_type\":\"llama\",\"hidden_size\":48,\"intermediate_size\":" #width                   \
+    ",\"num_hidden_layers\":4,\"num_attention_heads\":" #heads ",\"num_key_value_heads\":" #groups \
+    ",\"head_dim\":8,\"vocab_size\":64,"                                                           \
+    "\"max_position_embeddings\":64}"
+
+/* The one field or pair of fields that breaks it, the model, and what the refusal must say. */
+static const struct {
+    enum rule rule;
+    const char *fields, *config, *param, *says;
+} cases[] = {
+    {RULE_WHOLE_COPIES, "\"devices\":5,\"tensor_model_parallel_size\":2", CONFIG(8, 4, 96),
+     "devices",
+     "divided over 2 devices (tensor_model_parallel_size 2), and 5 devices do not hold "
+     "whole copies; 4 or 6 would work"},
+    {RULE_MICRO_BATCH, "\"micro_batch_size\":3", CONFIG(8, 4, 96), "micro_batch_size",
+     "global_batch_size 8 is not a multiple of micro_batch_size 3; 2 or 4 would work"},
+    {RULE_GLOBAL_BATCH, "\"devices\":3,\"micro_batch_size\":2", CONFIG(8, 4, 96),
+     "global_batch_size",
+     "divided over 3 data-parallel ranks with micro_batch_size 2: it must be a multiple of 6; 6 or "
+     "12 would work"},
+    {RULE_HEADS, "\"tensor_model_parallel_size\":3", CONFIG(8, 4, 96), "tensor_model_parallel_size",
+     "3 does not divide the model's 8 attention heads; 2 or 4 would work"},
+    {RULE_GROUPS, "\"tensor_model_parallel_size\":4", CONFIG(12, 6, 96),
+     "tensor_model_parallel_size",
+     "4 neither divides the model's 6 key and value heads nor is a multiple of them; 3 or 6 would "
+     "work"},
+    {RULE_MLP, "\"tensor_model_parallel_size\":4", CONFIG(8, 4, 90), "tensor_model_parallel_size",
+     "4 does not divide the MLP width 90 of the model; 2 would work"},
+};
+
+/* How often each rule came up. */
+static int seen[RULE_COUNT + 1];
+
+static void try_case(int i)
+{
+    char text[1000];
+    struct spec s;
+    struct arch a;
+    struct err err = {0};
+
+    (void)snprintf(text, sizeof text,
+                   "{\"training_file\":\"t\",\"tokenizer_vocab_size\":300,\"config\":%s,%s}",
+                   cases[i].config, cases[i].fields);
+    json_t *request = json_loads(text, 0, NULL);
+    EXPECT(request != NULL);
+    int rc = spec_parse(&s, request, &err);
+    json_decref(request);
+    if (rc == 0) {
+        EXPECT(arch_read(&a, s.config, 0, &err) == 0);
+        seen[rules_broken(&s, &a)] += rules_broken(&s, NULL) == RULE_COUNT;
+        EXPECT(rules_broken(&s, &a) == cases[i].rule);
+        rc = rules_check(&s, &a, &err);
+        spec_free(&s);
+    } else {
+        seen[cases[i].rule]++; /* the text tells which */
+    }
+    EXPECT(rc == ERR_BAD_SPEC && strcmp(err.param, cases[i].param) == 0);
+    EXPECT(strstr(err.text, cases[i].says) != NULL);
+    if (strstr(err.text, cases[i].says) == NULL) {
+        printf("# %s\n", err.text);
+    }
+}
+
+static void every_rule_is_broken_once_and_says_what_would_work(void)
+{
+    for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
+        try_case(i);
+    }
+    for (int rule = 0; rule < (int)RULE_COUNT; rule++) {
+        EXPECT(seen[rule] == 1);
+    }
+}
+
+static void what_goes_together_is_let_through(void)
+{
+    static const char *const good[] = {
+        "\"devices\":1", "\"devices\":8,\"tensor_model_parallel_size\":2",
+        "\"tensor_model_parallel_size\":8", /* two ranks share a group */
+        "\"devices\":4,\"micro_batch_size\":2,\"use_distributed_optimizer\":\"yes\"",
+        "\"devices\":3,\"global_batch_size\":9"};
+
+    for (int i = 0; i < (int)(sizeof good / sizeof good[0]); i++) {
+        char text[1000];
+        struct spec s;
+        struct arch a;
+        struct err err = {0};
+        (void)snprintf(text, sizeof text,
+                       "{\"training_file\":\"t\",\"tokenizer_vocab_size\":300,\"config\":%s,%s}",
+                       CONFIG(8, 4, 96), good[i]);
+        json_t *request = json_loads(text, 0, NULL);
+        EXPECT(request != NULL && spec_parse(&s, request, &err) == 0);
+        json_decref(request);
+        EXPECT(arch_read(&a, s.config, 0, &err) == 0 && rules_check(&s, &a, &err) == 0);
+        if (err.code != 0) {
+            printf("# %s: %s\n", good[i], err.text);
+        }
+        spec_free(&s);
+    }
+}
+
+int main(void)
+{
+    RUN(every_rule_is_broken_once_and_says_what_would_work);
+    RUN(what_goes_together_is_let_through);
+    return tap_done();
+}

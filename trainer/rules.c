@@ -1,0 +1,136 @@
+/* rules.c - reads rules.def. */
+#include "trainer/rules.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* Numbers that rows speak of. Where the request leaves one open, one that breaks nothing. */
+struct rule_sizes {
+    long long devices, tp, dp;
+    long long model;         /* devices that one copy of the model is divided over */
+    long long micro, global; /* samples */
+    long long H, G, F;
+};
+
+enum when { REQUEST, MODEL };
+
+struct row {
+    enum when when;
+    const char *field;
+    ptrdiff_t offset; /* of a whole number in struct spec; -1: other fields */
+    bool (*holds)(const struct rule_sizes *z);
+    void (*say)(char *out, size_t size, const struct rule_sizes *z);
+};
+
+enum { TEXT_BYTES = 400, WORKS_BYTES = 80, FAR = 65536 };
+
+#define RULE(id, when, field, holds, ...)                                    \
+    static bool id##_holds(const struct rule_sizes *z)                       \
+    {                                                                        \
+        return holds;                                                        \
+    }                                                                        \
+    static void id##_say(char *out, size_t size, const struct rule_sizes *z) \
+    {                                                                        \
+        (void)snprintf(out, size, __VA_ARGS__);                              \
+    }
+#include "trainer/rules.def"
+
+/* Where a whole number is in a request; -1 for other fields. */
+#define OFFSET(field)                                           \
+    _Generic(((struct spec *)NULL)->field, int64_t              \
+             : (ptrdiff_t)offsetof(struct spec, field), default \
+             : -1)
+
+static const struct row rows[RULE_COUNT] = {
+#define RULE(id, when, field, holds, ...) {when, #field, OFFSET(field), id##_holds, id##_say},
+#include "trainer/rules.def"
+};
+
+static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
+{
+    struct rule_sizes z = {.tp = s->tensor_model_parallel_size,
+                           .micro = s->micro_batch_size > 0 ? s->micro_batch_size : 1,
+                           .global = s->global_batch_size};
+
+    z.model = z.tp;
+    z.devices = s->devices > 0 ? s->devices : z.model;
+    z.dp = z.devices / z.model > 0 ? z.devices / z.model : 1;
+    if (a != NULL) {
+        z.H = a->H;
+        z.G = a->G;
+        z.F = a->F;
+    }
+    return z;
+}
+
+static bool breaks(enum rule rule, const struct spec *s, const struct arch *a)
+{
+    const struct rule_sizes z = sizes_of(s, a);
+
+    return (a != NULL || rows[rule].when == REQUEST) && !rows[rule].holds(&z);
+}
+
+enum rule rules_broken(const struct spec *s, const struct arch *a)
+{
+    int rule = 0;
+
+    while (rule < (int)RULE_COUNT && !breaks((enum rule)rule, s, a)) {
+        rule++;
+    }
+    return (enum rule)rule;
+}
+
+/* Does a changed request keep the row, those above it and those about the same field? */
+static bool mends(enum rule rule, const struct spec *s, const struct arch *a)
+{
+    bool all = true;
+
+    for (int i = 0; i < (int)RULE_COUNT && all; i++) {
+        const bool counts = i <= (int)rule || rows[i].offset == rows[rule].offset;
+        all = !counts || !breaks((enum rule)i, s, a);
+    }
+    return all;
+}
+
+/* The nearest value of the row's field, in steps of `step`, with which it would hold; 0: none. */
+static int64_t nearest(enum rule rule, const struct spec *s, const struct arch *a, int64_t step)
+{
+    struct spec other = *s; /* borrows */
+    void *at = (char *)&other + rows[rule].offset;
+    int64_t *field = at;
+
+    for (*field += step; *field >= 1 && *field <= FAR; *field += step) {
+        if (mends(rule, &other, a)) {
+            return *field;
+        }
+    }
+    return 0;
+}
+
+static void say_what_works(char out[WORKS_BYTES], enum rule rule, const struct spec *s,
+                           const struct arch *a)
+{
+    const long long below = rows[rule].offset < 0 ? 0 : nearest(rule, s, a, -1),
+                    above = rows[rule].offset < 0 ? 0 : nearest(rule, s, a, 1);
+
+    out[0] = '\0';
+    if (below > 0 && above > 0) {
+        (void)snprintf(out, WORKS_BYTES, "; %lld or %lld would work", below, above);
+    } else if (below + above > 0) {
+        (void)snprintf(out, WORKS_BYTES, "; %lld would work", below + above);
+    }
+}
+
+int rules_check(const struct spec *s, const struct arch *a, struct err *err)
+{
+    const enum rule rule = rules_broken(s, a);
+    const struct rule_sizes z = sizes_of(s, a);
+    char text[TEXT_BYTES], works[WORKS_BYTES];
+
+    if (rule == RULE_COUNT) {
+        return 0;
+    }
+    rows[rule].say(text, sizeof text, &z);
+    say_what_works(works, rule, s, a);
+    return FAIL_PARAM(err, ERR_BAD_SPEC, rows[rule].field, "%s%s", text, works);
+}
