@@ -187,7 +187,8 @@ static json_t *layout_json(const json_t *resolved)
     const struct {
         const char *field;
         int *size;
-    } axes[] = {{"tensor_model_parallel_size", &mesh.tp}};
+    } axes[] = {{"tensor_model_parallel_size", &mesh.tp},
+                {"pipeline_model_parallel_size", &mesh.pp}};
     int devices = (int)json_integer_value(json_object_get(resolved, "devices"));
     char text[PLAN_LAYOUT];
 

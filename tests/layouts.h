@@ -309,7 +309,7 @@ static inline double judge(struct engine *e)
     file.u16 = text;
     const struct data_set set = {.file = &file, .end = file.header.tokens, .S = d->S};
     const struct data_rows rows = {memory, memory + n, memory + 2 * n, memory + 3 * n};
-    CHECK(step_evaluate(e, &set, &rows, NULL, &r), "an evaluation ended early");
+    CHECK(step_evaluate(e, &set, &rows, NULL, NULL, &r), "an evaluation ended early");
     CHECK(r.tokens == file.header.tokens - 1, "%lld tokens", (long long)r.tokens);
     free(text);
     free(memory);

@@ -18,8 +18,9 @@ static const struct {
 } cases[] = {
     {RULE_WHOLE_COPIES, "\"devices\":5,\"tensor_model_parallel_size\":2", CONFIG(8, 4, 96),
      "devices",
-     "divided over 2 devices (tensor_model_parallel_size 2), and 5 devices do not hold "
-     "whole copies; 4 or 6 would work"},
+     "divided over 2 devices (tensor_model_parallel_size 2 x "
+     "pipeline_model_parallel_size 1), and 5 devices do not hold whole copies; 4 or 6 "
+     "would work"},
     {RULE_MICRO_BATCH, "\"micro_batch_size\":3", CONFIG(8, 4, 96), "micro_batch_size",
      "global_batch_size 8 is not a multiple of micro_batch_size 3; 2 or 4 would work"},
     {RULE_GLOBAL_BATCH, "\"devices\":3,\"micro_batch_size\":2", CONFIG(8, 4, 96),
@@ -34,6 +35,39 @@ static const struct {
      "work"},
     {RULE_MLP, "\"tensor_model_parallel_size\":4", CONFIG(8, 4, 90), "tensor_model_parallel_size",
      "4 does not divide the MLP width 90 of the model; 2 would work"},
+    {RULE_STAGES, "\"num_virtual_stages_per_pipeline_rank\":2", CONFIG(8, 4, 96),
+     "num_virtual_stages_per_pipeline_rank",
+     "2 is for pipelines, and pipeline_model_parallel_size is 1; 1 would work"},
+    {RULE_GROUP_ALONE,
+     "\"pipeline_model_parallel_size\":2,\"microbatch_group_size_per_virtual_pipeline_stage\":2",
+     CONFIG(8, 4, 96), "microbatch_group_size_per_virtual_pipeline_stage",
+     "2 goes with num_virtual_stages_per_pipeline_rank of at least 2"},
+    {RULE_FEW_MICROS,
+     "\"pipeline_model_parallel_size\":2,\"num_virtual_stages_per_pipeline_rank\":2,\"micro_"
+     "batch_size\":8",
+     CONFIG(8, 4, 96), "global_batch_size",
+     "at least as many microbatches as pipeline_model_parallel_size 2, and it has 1 "
+     "(global_batch_size 8 / micro_batch_size 8 / 1 data-parallel ranks); 16 would work"},
+    {RULE_GROUP_SIZE,
+     "\"pipeline_model_parallel_size\":2,\"num_virtual_stages_per_pipeline_rank\":2,\"micro_"
+     "batch_size\":1,\"microbatch_group_size_per_virtual_pipeline_stage\":9",
+     CONFIG(8, 4, 96), "microbatch_group_size_per_virtual_pipeline_stage",
+     "9 must be at least pipeline_model_parallel_size 2 and at most the 8 microbatches of a step; "
+     "8 would work"},
+    {RULE_GROUP_REST,
+     "\"pipeline_model_parallel_size\":2,\"num_virtual_stages_per_pipeline_rank\":2,\"micro_"
+     "batch_size\":1,\"microbatch_group_size_per_virtual_pipeline_stage\":7",
+     CONFIG(8, 4, 96), "global_batch_size",
+     "8 microbatches in groups of 7 leave 1, fewer than pipeline_model_parallel_size 2; 7 or 9 "
+     "would work"},
+    {RULE_LAYERS, "\"pipeline_model_parallel_size\":3", CONFIG(8, 4, 96),
+     "pipeline_model_parallel_size",
+     "4 layers do not divide among 3 pipeline ranks with 1 stages each; layers_per_stage auto "
+     "would place them; 2 or 4 would work"},
+    {RULE_SEQUENCE,
+     "\"tensor_model_parallel_size\":4,\"sequence_parallel\":\"yes\",\"sequence_length\":30",
+     CONFIG(8, 4, 96), "sequence_length",
+     "sequence_length 30 must be a multiple of tensor_model_parallel_size 4; 28 or 32 would work"},
 };
 
 /* How often each rule came up. */
@@ -82,10 +116,15 @@ static void every_rule_is_broken_once_and_says_what_would_work(void)
 static void what_goes_together_is_let_through(void)
 {
     static const char *const good[] = {
-        "\"devices\":1", "\"devices\":8,\"tensor_model_parallel_size\":2",
+        "\"devices\":1",
+        "\"devices\":8,\"tensor_model_parallel_size\":2",
         "\"tensor_model_parallel_size\":8", /* two ranks share a group */
         "\"devices\":4,\"micro_batch_size\":2,\"use_distributed_optimizer\":\"yes\"",
-        "\"devices\":3,\"global_batch_size\":9"};
+        "\"devices\":3,\"global_batch_size\":9",
+        "\"sequence_parallel\":\"yes\",\"sequence_length\":31", /* on one rank it is off */
+        "\"pipeline_model_parallel_size\":3,\"layers_per_stage\":\"auto\"",
+        "\"pipeline_model_parallel_size\":2,\"num_virtual_stages_per_pipeline_rank\":2,"
+        "\"microbatch_group_size_per_virtual_pipeline_stage\":3,\"micro_batch_size\":1"};
 
     for (int i = 0; i < (int)(sizeof good / sizeof good[0]); i++) {
         char text[1000];

@@ -23,20 +23,20 @@ static const uint64_t FINGERPRINT_STEP = 0x100000001b3;
  * OpenMP thread its stack and buffers (probed; tests/test_memory.c holds them). */
 static const size_t CONSTANT_BYTES = (size_t)40 << 20, THREAD_BYTES = (size_t)2 << 20;
 
+int64_t plan_sequence(const struct arch *a)
+{
+    return a->positions < SEQUENCE_PRESET ? a->positions : SEQUENCE_PRESET;
+}
+
 int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
                    struct err *err)
 {
-    const int64_t preset = a->positions < SEQUENCE_PRESET ? a->positions : SEQUENCE_PRESET;
     struct recompute_choice again;
 
     TRY(recompute_read(&again, s, err));
     TRY(rules_check(s, a, err));
-    const struct mesh_sizes mesh = plan_mesh(s);
-    out->sequence = s->sequence_length != 0 ? s->sequence_length : preset;
-    out->micro_batch = s->micro_batch_size;
-    for (int64_t b = 8; out->micro_batch == 0; b /= 2) {
-        out->micro_batch = s->global_batch_size % (b * mesh.dp) == 0 ? b : 0;
-    }
+    out->sequence = s->sequence_length != 0 ? s->sequence_length : plan_sequence(a);
+    out->micro_batch = rules_micro_batch(s);
     if (a->learned_positions && out->sequence > a->positions) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "sequence_length",
                           "sequence_length is %lld, but the model has learned only %lld positions",
@@ -59,11 +59,12 @@ int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, stru
 
 struct mesh_sizes plan_mesh(const struct spec *s)
 {
-    const int tp = (int)s->tensor_model_parallel_size, model = tp;
-    const int devices = s->devices > 0 ? (int)s->devices : model;
+    const int tp = (int)s->tensor_model_parallel_size, pp = (int)s->pipeline_model_parallel_size;
+    const int devices = s->devices > 0 ? (int)s->devices : tp * pp;
 
-    CHECK(model >= 1 && devices % model == 0, "%d devices for models on %d", devices, model);
-    return (struct mesh_sizes){.tp = tp, .cp = 1, .dp = devices / model, .pp = 1, .ep = 1};
+    CHECK(tp * pp >= 1 && devices % (tp * pp) == 0, "%d devices for tp %d x pp %d", devices, tp,
+          pp);
+    return (struct mesh_sizes){.tp = tp, .cp = 1, .dp = devices / (tp * pp), .pp = pp, .ep = 1};
 }
 
 void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s)
@@ -83,14 +84,20 @@ void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s)
     }
 }
 
-struct dims plan_dims(const struct arch *a, const struct spec *s, const struct run_sizes *sizes,
-                      const struct mesh *m, int threads)
+int plan_dims(struct dims *out, const struct arch *a, const struct spec *s,
+              const struct run_sizes *sizes, const struct mesh *m, struct err *err)
 {
-    struct dims d = dims_make(a, s, sizes->micro_batch, sizes->sequence, threads);
+    struct placement place;
 
-    dims_divide_batch(&d, m->size.dp, m->dp, s->use_distributed_optimizer == DISTRIBUTED_YES);
-    dims_divide(&d, m->size.tp, m->tp);
-    return d;
+    TRY(placement_make(&place, a, m->size.pp, (int)s->num_virtual_stages_per_pipeline_rank,
+                       s->layers_per_stage, sizes->sequence, err));
+    *out = dims_make(a, s, sizes->micro_batch, sizes->sequence, 1);
+    dims_divide_layers(out, &place, m->pp,
+                       (int)s->microbatch_group_size_per_virtual_pipeline_stage);
+    dims_divide_batch(out, m->size.dp, m->dp, s->use_distributed_optimizer == DISTRIBUTED_YES);
+    out->sequence = s->sequence_parallel == SEQUENCE_PARALLEL;
+    dims_divide(out, m->size.tp, m->tp);
+    return 0;
 }
 
 int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int threads, int rank,
@@ -98,13 +105,15 @@ int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int 
 {
     struct run_sizes sizes;
     struct mesh mesh;
+    struct dims d;
     struct layout lo = {0};
     struct model *m = NULL;
 
     TRY(run_sizes_make(&sizes, a, s, err));
     const struct mesh_sizes shape = plan_mesh(s);
     TRY(mesh_make(&mesh, &shape, rank, err));
-    const struct dims d = plan_dims(a, s, &sizes, &mesh, threads);
+    TRY(plan_dims(&d, a, s, &sizes, &mesh, err));
+    d.threads = threads;
     const struct data_set samples = {.S = sizes.sequence};
     const struct data_reader_options reader = {.count = s->global_batch_size,
                                                .workers = (int)s->data_workers};

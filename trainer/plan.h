@@ -18,6 +18,9 @@ struct run_sizes {
     int64_t micro_batch; /* samples in a forward pass   */
 };
 
+/* Tokens in a sample where the request does not say. */
+int64_t plan_sequence(const struct arch *a);
+
 /* Errors: those of rules_check; BAD_SPEC (param sequence_length) when the model has fewer learned positions than asked. */
 int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
                    struct err *err);
@@ -26,9 +29,9 @@ int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spe
  * rule (rules.h). */
 struct mesh_sizes plan_mesh(const struct spec *s);
 
-/* The sizes of the rank with this place in the mesh. */
-struct dims plan_dims(const struct arch *a, const struct spec *s, const struct run_sizes *sizes,
-                      const struct mesh *m, int threads);
+/* The sizes of the rank with this place in the mesh, with one thread. Errors: those of placement_make. */
+int plan_dims(struct dims *out, const struct arch *a, const struct spec *s,
+              const struct run_sizes *sizes, const struct mesh *m, struct err *err);
 
 /* "tp 2 x dp 4"; "" for one rank. */
 enum { PLAN_LAYOUT = 80 };

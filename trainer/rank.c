@@ -288,10 +288,12 @@ static void end_without_peer(void *run, const char *why)
 /* The model of this rank, as it was planned, and its groups. */
 static int open_engine(struct run *r, int threads, struct err *err)
 {
-    const struct dims d = plan_dims(&r->in.arch, r->spec, &r->in.sizes, &r->mesh, threads);
     const struct run_ranks *ranks = &r->job->ranks;
     struct plan plan;
+    struct dims d;
 
+    TRY(plan_dims(&d, &r->in.arch, r->spec, &r->in.sizes, &r->mesh, err));
+    d.threads = threads;
     TRY(plan_rank(&plan, &r->in.arch, r->spec, threads, r->mesh.rank, err));
     TRY(engine_open(&r->engine, &d, r->job->plan.isa, err));
     CHECK(plan.fingerprint == r->engine.layout.fingerprint, "%zu bytes planned", plan.arenas);

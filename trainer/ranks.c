@@ -3,15 +3,17 @@
 
 #include <stdlib.h>
 
-enum kind { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_COUNT };
+enum kind { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_PP, KIND_EMBEDDING, KIND_COUNT };
 
 /* Bytes of a slab for each rank of a job: pieces that stay in a core's cache. */
 enum { SLAB = 128 << 10 };
 
 struct shm_sizes ranks_shm(const struct mesh_sizes *s)
 {
-    return (struct shm_sizes){
-        .ranks = s->tp * s->cp * s->dp * s->pp, .kinds = KIND_COUNT, .slab = SLAB};
+    return (struct shm_sizes){.ranks = s->tp * s->cp * s->dp * s->pp,
+                              .kinds = KIND_COUNT,
+                              .peers = s->pp > 1 ? s->pp : 0,
+                              .slab = SLAB};
 }
 
 size_t ranks_bytes(const struct mesh_sizes *s)
@@ -28,6 +30,7 @@ struct seat {
     enum kind kind;
     enum mesh_group group;
     const char *name;
+    bool sends; /* messages between two ranks */
 };
 
 /* Of the tensor-parallel ranks those that hold the same key and value heads: `copies` neighbours. */
@@ -46,9 +49,12 @@ static int join_copies(struct engine *e, struct shm_rank *r, const int *tensor, 
 
 int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struct err *err)
 {
-    const struct seat seats[] = {{&e->world, KIND_WORLD, GROUP_WORLD, "world"},
-                                 {&e->dp, KIND_DP, GROUP_DP, "data parallel"},
-                                 {&e->tp, KIND_TP, GROUP_TP, "tensor parallel"}};
+    const struct seat seats[] = {
+        {&e->world, KIND_WORLD, GROUP_WORLD, "world", false},
+        {&e->tp, KIND_TP, GROUP_TP, "tensor parallel", false},
+        {&e->dp, KIND_DP, GROUP_DP, "data parallel", false},
+        {&e->pp, KIND_PP, GROUP_PP, "pipeline", true},
+        {&e->embedding, KIND_EMBEDDING, GROUP_EMBEDDING, "embedding", false}};
     int *members = calloc((size_t)m->world, sizeof *members), mine = 0, rc = 0;
 
     if (members == NULL) {
@@ -57,8 +63,8 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
     for (size_t i = 0; i < sizeof seats / sizeof seats[0] && rc == 0; i++) {
         const int count = mesh_group(m, seats[i].group, members, &mine);
         if (count > 1) {
-            rc = shm_group(seats[i].comm, r, seats[i].kind, seats[i].name, members, count, false,
-                           err);
+            rc = shm_group(seats[i].comm, r, seats[i].kind, seats[i].name, members, count,
+                           seats[i].sends, err);
         }
     }
     if (rc == 0) {
@@ -71,7 +77,7 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
 
 void ranks_leave(struct engine *e)
 {
-    struct comm *const all[] = {&e->world, &e->dp, &e->tp, &e->kv};
+    struct comm *const all[] = {&e->world, &e->tp, &e->kv, &e->dp, &e->pp, &e->embedding};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         comm_close(all[i]);

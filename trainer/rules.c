@@ -4,12 +4,18 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "trainer/plan.h"
+
 /* Numbers that rows speak of. Where the request leaves one open, one that breaks nothing. */
 struct rule_sizes {
-    long long devices, tp, dp;
+    long long devices, tp, pp, dp;
     long long model;         /* devices that one copy of the model is divided over */
     long long micro, global; /* samples */
-    long long H, G, F;
+    long long micros;        /* of a data-parallel rank in a step */
+    long long stages, group; /* on a rank; as given, 0: not */
+    long long passes;        /* microbatches that pass a virtual stage at a time */
+    long long L, H, G, F, sequence;
+    bool is_placed, splits_rows;
 };
 
 enum when { REQUEST, MODEL };
@@ -46,19 +52,53 @@ static const struct row rows[RULE_COUNT] = {
 #include "trainer/rules.def"
 };
 
+/* Data-parallel ranks; as if they were whole where they are not. */
+static int64_t copies_of(const struct spec *s)
+{
+    const int64_t model = s->tensor_model_parallel_size * s->pipeline_model_parallel_size;
+    const int64_t copies = s->devices / model;
+
+    return copies > 0 ? copies : 1;
+}
+
+int64_t rules_micro_batch(const struct spec *s)
+{
+    const int64_t each = s->global_batch_size / copies_of(s),
+                  stages = s->pipeline_model_parallel_size;
+    int64_t micro = 8;
+
+    if (s->micro_batch_size > 0) {
+        return s->micro_batch_size;
+    }
+    while (micro > 1 && (each % micro != 0 || each / micro < stages)) {
+        micro /= 2;
+    }
+    return micro;
+}
+
 static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
 {
     struct rule_sizes z = {.tp = s->tensor_model_parallel_size,
-                           .micro = s->micro_batch_size > 0 ? s->micro_batch_size : 1,
-                           .global = s->global_batch_size};
+                           .pp = s->pipeline_model_parallel_size,
+                           .stages = s->num_virtual_stages_per_pipeline_rank,
+                           .group = s->microbatch_group_size_per_virtual_pipeline_stage,
+                           .is_placed = s->layers_per_stage[0] != '\0',
+                           .splits_rows = s->sequence_parallel == SEQUENCE_PARALLEL,
+                           .dp = copies_of(s),
+                           .micro = rules_micro_batch(s),
+                           .global = s->global_batch_size,
+                           .sequence = s->sequence_length};
 
-    z.model = z.tp;
+    z.model = z.tp * z.pp;
     z.devices = s->devices > 0 ? s->devices : z.model;
-    z.dp = z.devices / z.model > 0 ? z.devices / z.model : 1;
+    z.micros = z.global / (z.micro * z.dp);
+    z.passes = z.group > 0 ? z.group : z.pp;
     if (a != NULL) {
+        z.L = a->L;
         z.H = a->H;
         z.G = a->G;
         z.F = a->F;
+        z.sequence = z.sequence > 0 ? z.sequence : plan_sequence(a);
     }
     return z;
 }

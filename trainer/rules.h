@@ -11,6 +11,10 @@ enum rule {
     RULE_COUNT
 };
 
+/* Samples in a microbatch: as the request has it, else the largest of 8, 4, 2 and 1 that divides the batch over data-parallel
+ * ranks and leaves each rank of a pipeline a microbatch to work on. */
+int64_t rules_micro_batch(const struct spec *s);
+
 /* The first rule that a request breaks, its fields being in their ranges; RULE_COUNT when it breaks none. Without an
  * architecture (NULL) only those that need none. */
 enum rule rules_broken(const struct spec *s, const struct arch *a);

@@ -52,7 +52,19 @@ export const GROUPS = [
       'seed',
     ],
   ],
-  ['parallel', ['devices', 'tensor_model_parallel_size', 'use_distributed_optimizer']],
+  [
+    'parallel',
+    [
+      'devices',
+      'tensor_model_parallel_size',
+      'sequence_parallel',
+      'pipeline_model_parallel_size',
+      'layers_per_stage',
+      'num_virtual_stages_per_pipeline_rank',
+      'microbatch_group_size_per_virtual_pipeline_stage',
+      'use_distributed_optimizer',
+    ],
+  ],
   [
     'queue',
     [
