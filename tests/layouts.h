@@ -55,8 +55,8 @@ struct job_case {
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once; behind them the last stage's
  * copy of a tied one. */
 struct found {
-    bool skipped[LAYOUT_STEPS];
-    double scale; /* of the loss, at the end */
+    bool skipped[LAYOUT_RANKS][LAYOUT_STEPS];
+    double scale[LAYOUT_RANKS][LAYOUT_STEPS]; /* of the loss, after a step */
     double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
     int64_t collectives[LAYOUT_RANKS], scatters[LAYOUT_RANKS], gathers[LAYOUT_RANKS];
     int64_t sends[LAYOUT_RANKS], receives[LAYOUT_RANKS];
@@ -171,11 +171,11 @@ static inline void run_steps(const struct job_case *c, struct engine *e, struct 
             .adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}};
         in.trained = fill_rows(&rows, c, e->model->d.V, step);
         step_run(e, &in, &r);
+        f->skipped[e->world.rank][step - 1] = r.skipped;
+        f->scale[e->world.rank][step - 1] = e->scale.now;
         if (tells) {
             f->loss[step - 1] = r.loss;
             f->norm[step - 1] = r.grad_norm;
-            f->skipped[step - 1] = r.skipped;
-            f->scale = e->scale.now;
             f->hits[step - 1] = r.accuracy;
         }
     }

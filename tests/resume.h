@@ -24,9 +24,12 @@ enum { STEPS = 40, PATH = 400 };
 struct outcome {
     double loss[STEPS + 1];
     int seen[STEPS + 1]; /* how often a step's metrics count, voided ones not */
-    double scale;        /* of the loss, as last told; 0: none */
-    json_int_t skipped;  /* likewise */
-    double eval, eval0;  /* at the end, before the first step */
+    double lr[STEPS + 1];
+    double scale;                  /* of the loss, as last told; 0: none */
+    json_int_t skipped[STEPS + 1]; /* so far */
+    char scaler[240];              /* state of the loss scale in the last checkpoint */
+    char code[40];                 /* of the last error                              */
+    double eval, eval0;            /* at the end, before the first step */
     char weights[SHA256_TEXT], optimizer[SHA256_TEXT];
     int attempts;
 };
@@ -124,8 +127,13 @@ static inline void read_metrics(struct outcome *out, const struct event *e)
     if (e->type == EVENT_METRICS && step >= 1 && step <= STEPS) {
         out->loss[step] = json_number_value(json_object_get(e->object, "loss"));
         out->seen[step]++;
-        out->skipped = json_integer_value(json_object_get(e->object, "skipped"));
+        out->lr[step] = json_number_value(json_object_get(e->object, "lr"));
+        out->skipped[step] = json_integer_value(json_object_get(e->object, "skipped"));
         out->scale = json_number_value(json_object_get(e->object, "loss_scale"));
+    }
+    if (e->type == EVENT_ERROR) {
+        (void)snprintf(out->code, sizeof out->code, "%s",
+                       json_string_value(json_object_get(e->object, "code")));
     }
     if (e->type == EVENT_EVAL && step == STEPS) {
         out->eval = json_number_value(json_object_get(e->object, "loss"));
@@ -183,6 +191,21 @@ static inline void read_hashes(struct outcome *out, const char *dir)
     }
 }
 
+/* How the loss scale stands in the last checkpoint. */
+static inline void read_scaler(struct outcome *out, const char *dir)
+{
+    char path[PATH + 60];
+    json_t *trainer = NULL;
+    struct err err = {0};
+
+    (void)snprintf(path, sizeof path, "%s/checkpoints/latest/trainer.json", dir);
+    CHECK(json_parse_file(&trainer, path, 1 << 20, &err) == 0, "%s", err.text);
+    char *text = json_dumps(json_object_get(trainer, "loss_scale"), JSON_SORT_KEYS);
+    (void)snprintf(out->scaler, sizeof out->scaler, "%s", text != NULL ? text : "");
+    free(text);
+    json_decref(trainer);
+}
+
 static inline struct outcome run_through(const char *name, const char *more)
 {
     struct outcome out;
@@ -192,6 +215,7 @@ static inline struct outcome run_through(const char *name, const char *more)
     finish_well(start(dir), dir);
     EXPECT(read_events(&out, dir) == STEPS);
     read_hashes(&out, dir);
+    read_scaler(&out, dir);
     return out;
 }
 
@@ -220,13 +244,15 @@ static inline struct outcome run_interrupted(const char *name, const char *more,
     finish_well(start(dir), dir);
     EXPECT(read_events(&out, dir) == STEPS);
     read_hashes(&out, dir);
+    read_scaler(&out, dir);
     return out;
 }
 
 static inline bool same(const struct outcome *a, const struct outcome *b)
 {
     bool equal = strcmp(a->weights, b->weights) == 0 && strcmp(a->optimizer, b->optimizer) == 0 &&
-                 a->eval <= b->eval && a->eval >= b->eval;
+                 strcmp(a->scaler, b->scaler) == 0 && a->scaler[0] != '\0' && a->eval <= b->eval &&
+                 a->eval >= b->eval;
 
     for (int i = 1; i <= STEPS; i++) {
         equal = equal && a->seen[i] == 1 && b->seen[i] == 1 && a->loss[i] <= b->loss[i] &&

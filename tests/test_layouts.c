@@ -16,9 +16,11 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes, do
     if (one != NULL && many != NULL) {
         for (int i = 0; i < LAYOUT_STEPS; i++) {
             EXPECT_NEAR(many->loss[i], one->loss[i], tolerance);
-            EXPECT(many->skipped[i] == one->skipped[i]);
+            for (int rank = 0; rank < sizes->tp * sizes->dp * sizes->pp; rank++) {
+                EXPECT(many->skipped[rank][i] == one->skipped[0][i]);
+                EXPECT(many->scale[rank][i] == one->scale[0][i]);
+            }
         }
-        EXPECT(many->scale == one->scale);
         printf("# %s: loss %.6f to %.6f, %.6f on ranks\n", c->name, one->loss[0],
                one->loss[LAYOUT_STEPS - 1], many->loss[LAYOUT_STEPS - 1]);
         EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0] - 0.1);
@@ -28,9 +30,9 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes, do
 }
 
 static const struct mesh_sizes meshes[] = {
-    {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1},
-    {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
-    {.tp = 2, .cp = 1, .dp = 4, .pp = 1, .ep = 1},
+    {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1}, {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
+    {.tp = 2, .cp = 1, .dp = 4, .pp = 1, .ep = 1}, {.tp = 1, .cp = 1, .dp = 1, .pp = 2, .ep = 1},
+    {.tp = 2, .cp = 1, .dp = 2, .pp = 2, .ep = 1},
 };
 
 static void float_ranks_are_one_rank(void)
@@ -65,11 +67,11 @@ static int skipped_of(const struct job_case *c, const struct mesh_sizes *sizes, 
 
     EXPECT(f != NULL);
     for (int i = 0; f != NULL && i < LAYOUT_STEPS; i++) {
-        count += f->skipped[i];
-        EXPECT(f->skipped[i] || isfinite(f->norm[i]));
+        count += f->skipped[0][i];
+        EXPECT(f->skipped[0][i] || isfinite(f->norm[i]));
     }
     if (f != NULL) {
-        *scale = f->scale;
+        *scale = f->scale[0][LAYOUT_STEPS - 1];
         (void)munmap(f, found_bytes(&a));
     }
     return count;
@@ -100,6 +102,28 @@ static void fp16_ranks_are_one_rank(void)
     }
 }
 
+/* Neither weights nor masters move in a step that is skipped. */
+static void a_skipped_step_leaves_the_weights_of_all_ranks(void)
+{
+    struct job_case none = {
+        .name = "fp16, nothing", .config = llama, .precision = PRECISION_FP16, .steps = -1};
+    struct job_case skips = none;
+
+    skips.steps = 1;
+    skips.loss_scale = 0x1p60;
+    const struct arch a = case_arch(&none);
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        struct found *before = run_layout(&none, &meshes[i]);
+        struct found *after = run_layout(&skips, &meshes[i]);
+        EXPECT(before != NULL && after != NULL && after->skipped[0][0]);
+        if (before != NULL && after != NULL) {
+            EXPECT(weight_difference(after, before, params_count(&a)) <= 0.0);
+            (void)munmap(before, found_bytes(&a));
+            (void)munmap(after, found_bytes(&a));
+        }
+    }
+}
+
 static void ranks_with_some_of_the_rows_are_one_rank(void)
 {
     struct job_case c = {
@@ -116,6 +140,7 @@ int main(void)
     RUN(float_ranks_are_one_rank);
     RUN(bf16_ranks_are_one_rank);
     RUN(fp16_ranks_are_one_rank);
+    RUN(a_skipped_step_leaves_the_weights_of_all_ranks);
     RUN(ranks_with_some_of_the_rows_are_one_rank);
     return tap_done();
 }

@@ -25,30 +25,48 @@ static void bf16_resumes_from_its_masters(void)
     EXPECT(same(&whole, &killed));
 }
 
-/* The scale begins too high, so that some steps are skipped; it is doubled on the way. */
+/* A skipped step does not move the learning rate. */
+static void expect_rates_wait(const struct outcome *run)
+{
+    for (int i = 2; i <= STEPS; i++) {
+        const bool waited = run->skipped[i - 1] > (i > 2 ? run->skipped[i - 2] : 0);
+        EXPECT((run->lr[i] == run->lr[i - 1]) == waited);
+    }
+}
+
+/* The scale begins too high, so that some steps are skipped; it is doubled on the way. The run is killed while it
+ * still overflows, and later. */
 static void fp16_resumes_with_its_loss_scale(void)
 {
     const char *low = ",\"precision\":\"fp16\",\"initial_loss_scale\":268435456,"
-                      "\"loss_scale_window\":7,\"hysteresis\":3";
+                      "\"loss_scale_window\":7,\"hysteresis\":3,\"save_interval\":3,"
+                      "\"warmup_steps\":0,\"lr_schedule\":\"linear\"";
     const struct outcome whole = run_through("fp16-whole", low);
-    const struct outcome killed = run_interrupted("fp16-killed", low, 23, SIGKILL);
+    const struct outcome killed = run_interrupted("fp16-killed", low, 4, SIGKILL);
+    const struct outcome later = run_interrupted("fp16-later", low, 23, SIGKILL);
 
-    EXPECT(same(&whole, &killed));
-    EXPECT(whole.skipped >= 3 && whole.skipped == killed.skipped);
+    EXPECT(same(&whole, &killed) && same(&whole, &later));
+    EXPECT(whole.skipped[STEPS] >= 3 && whole.skipped[4] >= 3);
+    EXPECT(whole.skipped[STEPS] == killed.skipped[STEPS]);
     EXPECT(whole.scale == killed.scale && whole.scale < 0x1p28);
     EXPECT(whole.loss[STEPS] < 0.8 * whole.loss[1]);
-    printf("# %lld skipped, scale %g, loss %.4f to %.4f\n", (long long)whole.skipped, whole.scale,
+    expect_rates_wait(&whole);
+    expect_rates_wait(&killed);
+    printf("# %lld skipped, %s, loss %.4f to %.4f\n", (long long)whole.skipped[STEPS], whole.scaler,
            whole.loss[1], whole.loss[STEPS]);
 }
 
 /* The scale can't go below its floor, and the loss gradient overflows there. */
 static void a_pinned_loss_scale_ends_the_run(void)
 {
+    struct outcome out;
     char dir[PATH];
 
     make_job(dir, "pinned",
              ",\"precision\":\"fp16\",\"initial_loss_scale\":1e12,\"min_loss_scale\":1e11");
     EXPECT(finish(start(dir)) == err_exit(ERR_DIVERGED));
+    EXPECT(read_events(&out, dir) < STEPS);
+    EXPECT(strcmp(out.code, "numerical_divergence") == 0);
 }
 
 static void data_workers_change_nothing(void)
