@@ -268,13 +268,16 @@ static void a_run_that_is_silent_for_too_long_is_ended_and_tried_again(void)
     struct lab *l = open_lab("hang", 1);
     struct row r = {.id = "job-hang", .name = "ms=20 hang_at=5 once", .limit_s = 1000};
 
-    l->settings.hang_s = 2;
+    l->settings.hang_s = 4;
     l->settings.grace_seconds = 2;
     submit(l, &r);
     EXPECT(comes(&r, "SELECT attempt=2 AND step>5 FROM jobs WHERE id=?", 1));
     EXPECT(r.job.tries == 1);
     EXPECT(number(&r, "SELECT a.cause='hang' FROM attempts a JOIN jobs j ON j.seq=a.job_seq"
                       " WHERE j.id=? AND a.n=1") == 1);
+    /* not before its time: the silence, and then the grace */
+    EXPECT(number(&r, "SELECT a.ended_at-a.started_at>=6 FROM attempts a JOIN jobs j"
+                      " ON j.seq=a.job_seq WHERE j.id=? AND a.n=1") == 1);
     end(&r);
     close_lab(l);
 }
