@@ -115,36 +115,17 @@ static int start_job(struct tx *tx, const struct settings *s, struct desk_round 
     return 0;
 }
 
-/* The waiting job that a run is told to leave for; -1 for none. */
-static int beneficiary(const struct desk_round *r, const struct queue_job *run)
-{
-    int any = -1;
-
-    for (int k = 0; k < r->plan.waiting; k++) {
-        const int i = r->plan.order[k];
-        const struct queue_wait *w = &r->plan.waits[i];
-        if (w->why == WAIT_FREEING && w->other == run->seq) {
-            return i;
-        }
-        if (any < 0 && w->why == WAIT_FREEING && r->queue.jobs[i].class < run->class) {
-            any = i;
-        }
-    }
-    return any >= 0 ? any : r->plan.head;
-}
-
 /* Tell a run to save and leave for a better job. */
-static int tell_run(struct tx *tx, struct desk_round *r, const struct queue_job *run, int64_t now,
-                    struct err *err)
+static int tell_run(struct tx *tx, struct desk_round *r, const struct queue_leave *leave,
+                    int64_t now, struct err *err)
 {
-    const int i = beneficiary(r, run);
+    const struct queue_job *run = &r->queue.jobs[leave->run];
     struct job_ref *job = &r->told[r->told_count];
     struct job_ref better;
     char reason[256];
 
-    CHECK(i >= 0, "run %lld makes room for nobody", (long long)run->seq);
     TRY(job_at(tx->db, run->seq, job, err));
-    TRY(job_at(tx->db, r->queue.jobs[i].seq, &better, err));
+    TRY(job_at(tx->db, r->queue.jobs[leave->job].seq, &better, err));
     if (job->intent[0] != '\0' || (job->state != JOB_STARTING && job->state != JOB_RUNNING)) {
         return 0; /* it is leaving already */
     }
@@ -299,7 +280,7 @@ static int apply(struct tx *tx, const struct settings *s, uint64_t not_yet, int6
         }
     }
     for (int i = 0; i < r->plan.preempt_count; i++) {
-        TRY(tell_run(tx, r, &r->queue.jobs[r->plan.preempts[i]], now, err));
+        TRY(tell_run(tx, r, &r->plan.preempts[i], now, err));
     }
     TRY(find_names(tx, r, err));
     return keep_reasons(tx, r, err);

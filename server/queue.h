@@ -24,7 +24,13 @@
  * preemptible, have run for min_run_s and were preempted fewer than max_preemptions times in a day are told to save and
  * leave: the fewest that suffice together with devices that are free or being freed already and not claimed by a job
  * before. Of equally few the worst classes first, then the fewest devices, then those that began last. What is
- * being freed for a job is claimed: nothing else starts there.
+ * being freed for a job is claimed: nothing else starts there. A pass searches for runs to preempt at most 64 times: jobs
+ * behind those that it searched for wait for a pass that has fewer before them.
+ *
+ * Forecast. The first `forecast` waiting jobs are played forward by the same rules, limits and reservation of the head
+ * included, as jobs end by their likely times (queue_forecast.c); those behind are told from the work
+ * ahead alone. No start is known of a job that lacks devices, asks for more than its owner may hold, or waits for
+ * a parent of which none is known.
  */
 #ifndef SERVER_QUEUE_H
 #define SERVER_QUEUE_H
@@ -77,6 +83,8 @@ struct queue_array {
     int max_running; /* 0: no cap */
 };
 
+#define QUEUE_FAR (INT64_MAX / 4) /* seconds: no time is later */
+
 /* A reservation: `devices` are not free for anybody but `user` in [from, to). */
 struct queue_window {
     int64_t from, to;
@@ -85,7 +93,8 @@ struct queue_window {
 };
 
 struct queue_input {
-    int64_t now;
+    int64_t
+        now; /* 0 to QUEUE_FAR; all other times and spans may be anything, and count as at most that */
     struct view view; /* `room` of devices that runs hold is what they will leave */
     int job_count, user_count, array_count, window_count;
     const struct queue_job *jobs; /* queued and running, by seq */
@@ -102,6 +111,10 @@ struct queue_start {
     uint64_t devices;
 };
 
+struct queue_leave {
+    int run, job; /* indices: who is told to leave, and the waiting job that gets the devices */
+};
+
 struct queue_wait {
     enum wait_reason why;
     int64_t number, at, other; /* as the reason says */
@@ -112,10 +125,10 @@ struct queue_wait {
 
 struct queue_plan {
     int start_count, preempt_count;
-    struct queue_start *starts; /* owned; in order                            */
-    int *preempts;              /* owned; indices of runs                     */
-    struct queue_wait *waits;   /* owned; one a job, in the order of the input */
-    int *order;                 /* owned; indices of waiting jobs by key      */
+    struct queue_start *starts;   /* owned; in order                            */
+    struct queue_leave *preempts; /* owned                                    */
+    struct queue_wait *waits;     /* owned; one a job, in the order of the input */
+    int *order;                   /* owned; indices of waiting jobs by key      */
     int waiting;
     int head; /* index; -1: none                            */
     int64_t head_at;

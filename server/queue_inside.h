@@ -24,6 +24,26 @@ int queue_order(struct queue_plan *out, const struct queue_input *in, struct err
 /* Times far away stay in range: a + b, at most INT64_MAX / 4. */
 int64_t queue_add(int64_t a, int64_t b);
 
+/* How long a run has run, at least 0; absurd times stay in range. */
+int64_t queue_ran_s(const struct queue_input *in, const struct queue_job *j);
+
+/* Finds the runs and what they hold and count. */
+void queue_count_runs(struct pass *p);
+
+/* Counts a job that holds `devices` towards the limits of its owner and array: `jobs` 1 as it starts, -1 as it ends. */
+void queue_count(struct pass *p, const struct queue_job *j, int jobs, uint64_t devices);
+
+/* Which limit one more job like `j` would go over, besides `first` (may be NULL) if that is its owner's or of its
+ * array; WAIT_NOT: none. *number: that limit. */
+enum wait_reason queue_over_limit(const struct pass *p, const struct queue_job *j,
+                                  const struct queue_job *first, int64_t *number);
+
+/* What keeps a job from being looked at at all; fills *w if something does. */
+bool queue_is_blocked(const struct pass *p, const struct queue_job *j, struct queue_wait *w);
+
+/* Are there enough devices of one kind that are in order, large enough and not held by others? Fills *w if not. */
+bool queue_has_devices(const struct pass *p, const struct queue_job *j, struct queue_wait *w);
+
 /* When a job that starts at `from` has given its devices back at the latest. */
 int64_t queue_over(const struct queue_input *in, const struct queue_job *j, int64_t from);
 
@@ -40,7 +60,7 @@ uint64_t queue_free_at(const struct pass *p, int64_t at);
  * out->preempts and returns the set that the job will get; 0 when there are none. */
 uint64_t queue_preempt(struct pass *p, int job, uint64_t candidates);
 
-/* Positions and expected starts of all waiting jobs. Errors: NO_MEMORY. */
+/* Expected starts of all waiting jobs; the last step, which uses up the counts of `p`. Errors: NO_MEMORY. */
 int queue_forecast(struct pass *p, struct err *err);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "server/queue_inside.h"
 
-static const int64_t FAR = INT64_MAX / 4;
+static const int64_t FAR = QUEUE_FAR;
 static const double HALF_LIFE_S = 7.0 * 86400.0, PENALTY_MAX = 1e12;
 
 int64_t queue_add(int64_t a, int64_t b)
@@ -13,6 +13,13 @@ int64_t queue_add(int64_t a, int64_t b)
     a = a > FAR ? FAR : a < -FAR ? -FAR : a;
     b = b > FAR ? FAR : b < -FAR ? -FAR : b;
     return a + b > FAR ? FAR : a + b;
+}
+
+int64_t queue_ran_s(const struct queue_input *in, const struct queue_job *j)
+{
+    const int64_t since = j->started_at < -FAR ? -FAR : j->started_at;
+
+    return since < in->now ? in->now - since : 0;
 }
 
 double queue_decay(double usage_s, int64_t then, int64_t now)

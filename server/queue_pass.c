@@ -13,143 +13,13 @@ struct head {
     uint64_t devices;
 };
 
-static int count(uint64_t set)
-{
-    return __builtin_popcountll(set);
-}
-
-int64_t queue_over(const struct queue_input *in, const struct queue_job *j, int64_t from)
-{
-    return queue_add(queue_add(from, j->limit_s), in->grace_s);
-}
-
-uint64_t queue_kept(const struct queue_input *in, const struct queue_job *j, int64_t from)
-{
-    const int64_t over = queue_over(in, j, from);
-    uint64_t kept = 0;
-
-    for (int i = 0; i < in->window_count; i++) {
-        const struct queue_window *w = &in->windows[i];
-        if (w->user != j->user && w->from < over && w->to > from) {
-            kept |= w->devices;
-        }
-    }
-    return kept;
-}
-
-uint64_t queue_kept_soon(const struct queue_input *in, const struct queue_job *j)
-{
-    return queue_kept(in, j, in->now) | queue_kept(in, j, queue_add(in->now, in->grace_s));
-}
-
-/* Jobs that start in this plan are runs from now on. */
-static int64_t free_at_of(const struct pass *p, int job, bool starts)
-{
-    const struct queue_job *j = &p->in->jobs[job];
-
-    return starts ? queue_over(p->in, j, p->in->now) : j->free_at;
-}
-
-uint64_t queue_free_at(const struct pass *p, int64_t at)
-{
-    uint64_t held = 0;
-
-    for (int i = 0; i < p->run_count; i++) {
-        const struct queue_job *j = &p->in->jobs[p->runs[i]];
-        if (at <= p->in->now || j->free_at > at) {
-            held |= j->held;
-        }
-    }
-    for (int i = 0; i < p->out->start_count; i++) {
-        const struct queue_start *s = &p->out->starts[i];
-        if (at <= p->in->now || free_at_of(p, s->job, true) > at) {
-            held |= s->devices;
-        }
-    }
-    return p->in->view.good & ~held;
-}
-
-/* Would one more job of the same owner and array as `j` go over a limit? `more`: what is counted besides. */
-static enum wait_reason over_limit(const struct pass *p, const struct queue_job *j, int jobs,
-                                   int devices, int of_array, int64_t *number)
-{
-    const struct queue_user *u = &p->in->users[j->user];
-
-    if (u->max_running > 0 && p->user_running[j->user] + jobs + 1 > u->max_running) {
-        *number = u->max_running;
-        return WAIT_USER_JOBS;
-    }
-    if (u->max_devices > 0 &&
-        p->user_devices[j->user] + devices + j->need.devices > u->max_devices) {
-        *number = u->max_devices;
-        return WAIT_USER_DEVICES;
-    }
-    if (j->array >= 0 && p->in->arrays[j->array].max_running > 0 &&
-        p->array_running[j->array] + of_array + 1 > p->in->arrays[j->array].max_running) {
-        *number = p->in->arrays[j->array].max_running;
-        return WAIT_ARRAY;
-    }
-    return WAIT_NOT;
-}
-
-/* What keeps a job from being looked at at all. */
-static bool is_blocked(const struct pass *p, const struct queue_job *j, struct queue_wait *w)
-{
-    if (j->parent != 0) {
-        w->why = WAIT_DEPENDENCY;
-        w->other = j->parent;
-    } else if (j->begin_at > p->in->now) {
-        w->why = WAIT_BEGIN;
-        w->at = j->begin_at;
-    } else if (j->retry_at > p->in->now) {
-        w->why = WAIT_RETRY;
-        w->at = j->retry_at;
-    } else {
-        w->why = over_limit(p, j, 0, 0, 0, &w->number);
-    }
-    return w->why != WAIT_NOT;
-}
-
-/* Devices of one kind that are large enough, and those of them where others leave enough memory. */
-static bool has_devices(const struct pass *p, const struct queue_job *j, struct queue_wait *w)
-{
-    const struct view *v = &p->in->view;
-    int all[2] = {0}, calm[2] = {0}, busy[2] = {-1, -1};
-
-    for (uint64_t left = v->good; left != 0; left &= left - 1) {
-        const int i = __builtin_ctzll(left), kind = v->machine->devices[i].kind == DEVICE_GPU;
-        const bool is_busy = (v->busy >> i & 1U) != 0 || v->room[i] < j->need.bytes;
-        if (v->capacity[i] >= j->need.bytes) {
-            all[kind]++;
-            calm[kind] += !is_busy;
-            busy[kind] = is_busy && busy[kind] < 0 ? i : busy[kind];
-        }
-    }
-    const int most = all[1] > all[0] ? 1 : 0;
-    if (all[most] < j->need.devices) {
-        w->why = WAIT_NEVER;
-        w->number = all[most];
-        return false;
-    }
-    if (calm[0] < j->need.devices && calm[1] < j->need.devices) {
-        w->why = WAIT_BUSY;
-        w->device = busy[most];
-        return false;
-    }
-    return true;
-}
-
 static void start(struct pass *p, int job, uint64_t devices)
 {
     const struct queue_job *j = &p->in->jobs[job];
 
     p->out->starts[p->out->start_count++] = (struct queue_start){job, devices};
     p->held |= devices;
-    p->user_running[j->user]++;
-    p->user_devices[j->user] += count(devices);
-    if (j->array >= 0) {
-        p->array_running[j->array]++;
-    }
+    queue_count(p, j, 1, devices);
 }
 
 static int by_time(const void *x, const void *y)
@@ -172,7 +42,7 @@ static int list_moments(const struct pass *p, int64_t *out)
         }
     }
     for (int i = 0; i < p->out->start_count; i++) {
-        out[n++] = free_at_of(p, p->out->starts[i].job, true);
+        out[n++] = queue_over(in, &in->jobs[p->out->starts[i].job], in->now);
     }
     for (int i = 0; i < in->window_count; i++) {
         if (in->windows[i].to > in->now) {
@@ -218,7 +88,7 @@ static int64_t last_holder(const struct pass *p, uint64_t devices, bool stopping
         const struct queue_job *j = &p->in->jobs[p->runs[i]];
         bool told = j->is_stopping;
         for (int k = 0; k < p->out->preempt_count; k++) {
-            told = told || p->out->preempts[k] == p->runs[i];
+            told = told || p->out->preempts[k].run == p->runs[i];
         }
         if ((j->held & devices) != 0 && (!stopping || told) && j->free_at >= *at) {
             *at = j->free_at;
@@ -238,7 +108,7 @@ static uint64_t leaving(const struct pass *p)
         set |= j->is_stopping ? j->held : 0;
     }
     for (int i = 0; i < p->out->preempt_count; i++) {
-        set |= p->in->jobs[p->out->preempts[i]].held;
+        set |= p->in->jobs[p->out->preempts[i].run].held;
     }
     return set;
 }
@@ -270,13 +140,9 @@ static uint64_t make_room(struct pass *p, int job)
 /* May a job pass the head when its owner or array is the head's? */
 static bool leaves_room(const struct pass *p, const struct queue_job *j, const struct head *h)
 {
-    const struct queue_job *first = &p->in->jobs[h->job];
-    const bool same_user = j->user == first->user;
-    const bool same_array = j->array >= 0 && j->array == first->array;
     int64_t ignored = 0;
 
-    return over_limit(p, j, same_user, same_user ? first->need.devices : 0, same_array, &ignored) ==
-           WAIT_NOT;
+    return queue_over_limit(p, j, &p->in->jobs[h->job], &ignored) == WAIT_NOT;
 }
 
 /* Where a job behind the head may start now: outside its set, or anywhere when it is over in time. */
@@ -404,7 +270,7 @@ static int look_at(struct pass *p, int job, struct head *h, struct queue_wait *w
 {
     const struct queue_job *j = &p->in->jobs[job];
 
-    if (is_blocked(p, j, w) || !has_devices(p, j, w)) {
+    if (queue_is_blocked(p, j, w) || !queue_has_devices(p, j, w)) {
         return 0;
     }
     if (h->job >= 0) {
@@ -437,27 +303,6 @@ static bool take_memory(struct pass *p, struct queue_plan *out, const struct que
            p->array_running != NULL;
 }
 
-static void count_runs(struct pass *p)
-{
-    for (int i = 0; i < p->in->job_count; i++) {
-        const struct queue_job *j = &p->in->jobs[i];
-        CHECK(j->user >= 0 && j->user < p->in->user_count && j->array < p->in->array_count &&
-                  j->need.devices >= 1,
-              "job %lld", (long long)j->seq);
-        p->out->waits[i].device = -1;
-        if (j->held != 0) {
-            CHECK((p->held & j->held) == 0, "job %lld holds what another holds", (long long)j->seq);
-            p->runs[p->run_count++] = i;
-            p->held |= j->held;
-            p->user_running[j->user]++;
-            p->user_devices[j->user] += count(j->held);
-            if (j->array >= 0) {
-                p->array_running[j->array]++;
-            }
-        }
-    }
-}
-
 /* No device is free, none is left that could be preempted: whoever is eligible waits. */
 static bool is_hopeless(const struct pass *p, const struct head *h)
 {
@@ -476,7 +321,7 @@ int queue_pass(struct queue_plan *out, const struct queue_input *in, struct err 
         rc = FAIL(err, ERR_NO_MEMORY, "no memory for a queue of %d jobs", in->job_count);
     }
     if (rc == 0) {
-        count_runs(&p);
+        queue_count_runs(&p);
         rc = queue_order(out, in, err);
     }
     bool hopeless = false;
@@ -486,8 +331,8 @@ int queue_pass(struct queue_plan *out, const struct queue_input *in, struct err 
         hopeless = hopeless || is_hopeless(&p, &head);
         if (!hopeless) {
             rc = look_at(&p, out->order[i], &head, w, err);
-        } else if (!is_blocked(&p, &in->jobs[out->order[i]], w) &&
-                   has_devices(&p, &in->jobs[out->order[i]], w)) {
+        } else if (!queue_is_blocked(&p, &in->jobs[out->order[i]], w) &&
+                   queue_has_devices(&p, &in->jobs[out->order[i]], w)) {
             w->why = WAIT_AHEAD;
             w->number = i;
             w->other = in->jobs[head.job].seq;

@@ -30,7 +30,7 @@ static struct cost cost_of(const struct queue_input *in, int run)
     const struct queue_job *j = &in->jobs[run];
 
     return (struct cost){(int64_t)CLASS_COUNT - (int64_t)j->class, __builtin_popcountll(j->held),
-                         in->now - j->started_at};
+                         queue_ran_s(in, j)};
 }
 
 static int compare_costs(const struct cost *a, const struct cost *b)
@@ -64,7 +64,7 @@ static void add_victim(struct victims *v, int run)
 static bool is_told(const struct pass *p, int run)
 {
     for (int i = 0; i < p->out->preempt_count; i++) {
-        if (p->out->preempts[i] == run) {
+        if (p->out->preempts[i].run == run) {
             return true;
         }
     }
@@ -80,7 +80,7 @@ static void find_victims(struct victims *v, const struct pass *p, int job)
     for (int i = 0; i < p->run_count; i++) {
         const struct queue_job *j = &in->jobs[p->runs[i]];
         if (j->class > in->jobs[job].class && j->preemptible && !j->is_stopping &&
-            !is_told(p, p->runs[i]) && in->now - j->started_at >= in->min_run_s &&
+            !is_told(p, p->runs[i]) && queue_ran_s(in, j) >= in->min_run_s &&
             j->preemptions < in->max_preemptions && (j->held & open) != 0) {
             add_victim(v, p->runs[i]);
         }
@@ -123,7 +123,7 @@ static struct cost sum_costs(const struct victims *v, const int *chosen, int n)
         const struct cost one = cost_of(v->p->in, v->run[chosen[i]]);
         sum.classes += one.classes;
         sum.devices += one.devices;
-        sum.lost_s += one.lost_s;
+        sum.lost_s = queue_add(sum.lost_s, one.lost_s);
     }
     return sum;
 }
@@ -207,7 +207,7 @@ uint64_t queue_preempt(struct pass *p, int job, uint64_t candidates)
         set = add_and_prune(&v, kept, chosen, &n);
     }
     for (int i = 0; i < n; i++) {
-        p->out->preempts[p->out->preempt_count++] = v.run[chosen[i]];
+        p->out->preempts[p->out->preempt_count++] = (struct queue_leave){v.run[chosen[i]], job};
     }
     /* of equal sets the one that uses what the victims give */
     return set;

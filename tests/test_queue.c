@@ -281,7 +281,8 @@ static void a_run_of_a_worse_class_leaves_for_the_head(void)
     const int job = scene_job(&s, ADA, CLASS_NORMAL, 1, 600);
 
     EXPECT(wait_of(job)->why == WAIT_FREEING && s.plan.waits[job].other == s.jobs[worse].seq);
-    EXPECT(s.plan.preempt_count == 1 && s.plan.preempts[0] == worse);
+    EXPECT(s.plan.preempt_count == 1 && s.plan.preempts[0].run == worse &&
+           s.plan.preempts[0].job == job);
     EXPECT(s.plan.head_devices == 0x1 && s.plan.head_at == NOW + SCENE_GRACE);
     s.jobs[job].need.devices = 2; /* the run of its own class stays: nobody leaves in vain */
     EXPECT(wait_of(job)->why == WAIT_HEAD && s.plan.preempt_count == 0);
@@ -325,7 +326,7 @@ static uint64_t devices_that_leave(int need)
     (void)scene_job(&s, ADA, CLASS_URGENT, need, 600);
     scene_plan(&s);
     for (int i = 0; i < s.plan.preempt_count; i++) {
-        set |= s.jobs[s.plan.preempts[i]].held;
+        set |= s.jobs[s.plan.preempts[i].run].held;
     }
     scene_close(&s);
     return set;

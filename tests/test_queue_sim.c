@@ -329,18 +329,13 @@ static void apply_start(struct lab *l, const struct queue_start *s, const int *i
     x->ends_at = chance(l, 30) ? INT64_MAX : l->now + 1 + pick(l, (uint32_t)x->job.limit_s);
 }
 
-static void apply_preempt(struct lab *l, int run, const struct queue_plan *p,
-                          const struct queue_input *in, const int *index)
+static void apply_preempt(struct lab *l, const struct queue_leave *leave,
+                          const struct queue_plan *p, const int *index)
 {
-    struct life *x = &l->lives[index[run]];
-    bool for_better = false;
+    struct life *x = &l->lives[index[leave->run]];
 
-    for (int i = 0; i < p->waiting; i++) {
-        const struct queue_wait *w = &p->waits[p->order[i]];
-        for_better =
-            for_better || (w->why == WAIT_FREEING && in->jobs[p->order[i]].class < x->job.class);
-    }
-    HOLDS(l, "I10 class", for_better);
+    HOLDS(l, "I10 class", l->lives[index[leave->job]].job.class < x->job.class);
+    HOLDS(l, "I10 cause", p->waits[leave->job].why == WAIT_FREEING);
     HOLDS(l, "I10 preemptible", x->job.preemptible && x->phase == RUNNING);
     HOLDS(l, "I10 minimum", l->now - x->job.started_at >= MIN_RUN);
     HOLDS(l, "I10 times", x->job.preemptions < 2);
@@ -449,14 +444,20 @@ static void check_priority(struct lab *l, const struct queue_plan *p, const int 
 static bool same_plan(const struct queue_plan *a, const struct queue_plan *b)
 {
     bool same = a->start_count == b->start_count && a->preempt_count == b->preempt_count &&
-                a->waiting == b->waiting && a->head == b->head && a->head_at == b->head_at;
+                a->waiting == b->waiting && a->head == b->head && a->head_at == b->head_at &&
+                a->head_devices == b->head_devices;
 
     for (int i = 0; same && i < a->start_count; i++) {
         same = a->starts[i].job == b->starts[i].job && a->starts[i].devices == b->starts[i].devices;
     }
+    for (int i = 0; same && i < a->preempt_count; i++) {
+        same = a->preempts[i].run == b->preempts[i].run && a->preempts[i].job == b->preempts[i].job;
+    }
     for (int i = 0; same && i < a->waiting; i++) {
         const struct queue_wait *x = &a->waits[a->order[i]], *y = &b->waits[b->order[i]];
-        same = a->order[i] == b->order[i] && x->why == y->why && x->expected_at == y->expected_at;
+        same = a->order[i] == b->order[i] && x->why == y->why && x->number == y->number &&
+               x->at == y->at && x->other == y->other && x->device == y->device &&
+               x->expected_at == y->expected_at;
     }
     return same;
 }
@@ -466,10 +467,13 @@ static void check_waits(struct lab *l, const struct queue_plan *p, const int *in
     for (int i = 0; i < p->waiting; i++) {
         const struct queue_wait *w = &p->waits[p->order[i]];
         HOLDS(l, "position", w->position == i + 1);
+        const struct queue_job *j = &l->lives[index[p->order[i]]].job;
+        const int most = l->users[j->user].max_devices;
+        const bool can_ever = enough(l, j, ~UINT64_C(0)) && (most == 0 || j->need.devices <= most);
+        HOLDS(l, "expected now", (w->expected_at == l->now) == (w->why == WAIT_NOT));
         HOLDS(l, "expected", w->expected_at == 0 || w->expected_at >= l->now);
-        HOLDS(l, "expected",
-              w->expected_at > 0 || w->why == WAIT_DEPENDENCY ||
-                  !enough(l, &l->lives[index[p->order[i]]].job, ~UINT64_C(0)));
+        HOLDS(l, "expected", w->expected_at > 0 || w->why == WAIT_DEPENDENCY || !can_ever);
+        HOLDS(l, "expected", w->expected_at >= j->begin_at || w->expected_at == 0);
     }
 }
 
@@ -514,7 +518,7 @@ static void run_pass(struct lab *l)
     check_work(l, &p, index);
     check_head(l, &p, index);
     for (int i = 0; i < p.preempt_count; i++) {
-        apply_preempt(l, p.preempts[i], &p, &in, index);
+        apply_preempt(l, &p.preempts[i], &p, index);
     }
     queue_plan_free(&p);
     queue_plan_free(&again);
