@@ -1,5 +1,5 @@
-/* test_pipeline.c - ranks that only sleep: every message arrives where it belongs, and pipelines take the time that their
- * bubbles say.
+/* test_pipeline.c - ranks that only sleep, some longer than others: every message arrives where it belongs, though it goes
+ * through a slab that is smaller than it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,24 +10,20 @@
 
 #include "kernels/check.h"
 #include "tests/tap.h"
-#include "trainer/base/clock.h"
 #include "trainer/comm/shm.h"
 #include "trainer/pipeline.h"
 
-enum { RANKS = 4, COLS = 96, ROWS = 8, NAP_US = 8000 };
+enum { RANKS = 4, COLS = 96, ROWS = 8, NAP_US = 200, SLAB = 256 };
 
 /* In shared memory. */
 struct found {
-    double seconds[RANKS], busy[RANKS];
     int wrong[RANKS], sends[RANKS];
 };
 
 /* What a rank's stages do: check what comes, sleep, fill in what goes. */
 struct sleeper {
     const struct pipe *pipe;
-    int nap_us; /* of a chunk's forward pass */
     int wrong;
-    double busy; /* seconds of sleep */
 };
 
 static int stage_of(const struct sleeper *s, const struct action *a)
@@ -81,9 +77,7 @@ static void work(struct sleeper *s, const struct action *a, struct tensor in, st
     s->wrong += gets != (tensor_count(in) > 0);
     s->wrong += tensor_count(in) > 0 && tensor_rows(in) != rows_of(s, a->micro);
     look_at(s, in, mark_of(before, a->micro, a->forward));
-    const double begun = clock_seconds();
-    nap(a->forward ? s->nap_us : 2 * s->nap_us);
-    s->busy += clock_seconds() - begun;
+    nap((stage * 7 + a->micro * 3) % 5 * NAP_US);
     fill(out, mark_of(stage, a->micro, a->forward));
 }
 
@@ -117,7 +111,7 @@ static void list(struct traffic *t, const struct pipe *pipe)
 static void be_rank(const struct pipe *pipe, struct shm *shm, struct found *f)
 {
     static const int members[RANKS] = {0, 1, 2, 3};
-    struct sleeper s = {.pipe = pipe, .nap_us = NAP_US / pipe->chunks};
+    struct sleeper s = {.pipe = pipe};
     const struct work does = {&s, rows_of, forward, forward};
     struct traffic t;
     struct mailbox mail;
@@ -142,11 +136,8 @@ static void be_rank(const struct pipe *pipe, struct shm *shm, struct found *f)
     struct pipeline p = {
         .comm = &group, .q = &q, .traffic = &t, .mail = &mail, .work = &does, .cols = COLS};
     comm_barrier(&group, &q);
-    const double begun = clock_seconds();
     pipeline_run(&p);
     comm_barrier(&group, &q);
-    f->seconds[pipe->rank] = clock_seconds() - begun;
-    f->busy[pipe->rank] = s.busy;
     f->wrong[pipe->rank] = s.wrong;
     f->sends[pipe->rank] = (int)group.count[COMM_SEND];
     comm_close(&group);
@@ -157,7 +148,7 @@ static void be_rank(const struct pipe *pipe, struct shm *shm, struct found *f)
 
 static bool run_ranks(struct pipe pipe, struct found *f)
 {
-    const struct shm_sizes room = {.ranks = pipe.pp, .kinds = 1, .peers = pipe.pp, .slab = 4096};
+    const struct shm_sizes room = {.ranks = pipe.pp, .kinds = 1, .peers = pipe.pp, .slab = SLAB};
     struct shm *shm = NULL;
     struct err err = {0};
     bool well = true;
@@ -189,19 +180,14 @@ static void messages_arrive_where_they_belong(void)
     for (int pp = 2; pp <= RANKS; pp *= 2) {
         for (int chunks = 1; chunks <= 2; chunks++) {
             const struct pipe pipe = {.pp = pp, .chunks = chunks, .micros = 8};
-            const double work_s = 3.0 * pipe.micros * NAP_US * 1e-6;
             int sends = 0;
             memset(f, 0, sizeof *f);
             EXPECT(run_ranks(pipe, f));
             for (int r = 0; r < pp; r++) {
                 EXPECT(f->wrong[r] == 0);
-                EXPECT(f->seconds[r] >= work_s);
                 sends += f->sends[r];
             }
             EXPECT(sends == 2 * (pp * chunks - 1) * pipe.micros);
-            printf("# %d ranks of %d chunks, 8 microbatches: bubble %.3f, by arithmetic %.3f\n", pp,
-                   chunks, f->seconds[0] / f->busy[0] - 1.0,
-                   (double)(pp - 1) / (chunks * pipe.micros));
         }
     }
     (void)munmap(f, sizeof *f);
