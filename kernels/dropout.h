@@ -29,6 +29,12 @@ DROPOUT_FUNCTION uint64_t dropout_mix(uint64_t key, uint64_t value)
     return z ^ (z >> 31);
 }
 
+/* The place of row number i of a sequence. */
+DROPOUT_FUNCTION int64_t dropout_place(const struct dropout *d, int64_t i)
+{
+    return d->place0 + i + (i >= d->S / 2 ? d->skip : 0);
+}
+
 /* The key of row `row` of a call. */
 DROPOUT_FUNCTION struct dropout_key dropout_row_key(const struct dropout *d, int64_t row)
 {
@@ -38,7 +44,7 @@ DROPOUT_FUNCTION struct dropout_key dropout_row_key(const struct dropout *d, int
     row += d->row0;
     z = dropout_mix(z, (uint64_t)d->step);
     z = dropout_mix(z, (uint64_t)(d->sample0 + row / d->S));
-    z = dropout_mix(z, (uint64_t)(d->pos0 + row % d->S));
+    z = dropout_mix(z, (uint64_t)(d->pos0 + dropout_place(d, row % d->S)));
     z = dropout_mix(z, ((uint64_t)(uint32_t)d->layer << 32) | (uint64_t)(uint32_t)d->site);
     key.a = (uint32_t)z;
     key.b = (uint32_t)(z >> 32);

@@ -47,13 +47,22 @@ struct attention_shape {
     double scale;          /* of the scores, usually K^-1/2                        */
 };
 
+/* Keys and values of whole sequences, of which the call has some of the queries (context parallel): query s is at
+ * place place0 + s, those of the second half, s >= S / 2, are `skip` places further on. */
+struct attention_context {
+    struct tensor keys;  /* [B T, 2 G K]: key and value heads of every place */
+    struct tensor dkeys; /* likewise, overwritten by the backward pass: what these queries add */
+    int64_t T;           /* places of a sequence */
+    int64_t place0, skip;
+};
+
 /* Which elements dropout keeps is a function of these and of the element's place, never of ranks or
- * order. Row r of the call is row n = row0 + r of a microbatch: position pos0 + n % S of sample
- * sample0 + n / S. */
+ * order. Row r of the call is row n = row0 + r of a microbatch, number i = n % S of sample sample0 + n / S; its
+ * place is place0 + i, in the second half of S `skip` more; its position pos0 + place. */
 struct dropout {
     double p; /* probability of dropping; kept values are divided by 1 - p */
     uint64_t seed;
-    int64_t step, sample0, pos0, row0, S;
+    int64_t step, sample0, pos0, row0, place0, skip, S;
     int layer, site;
     int64_t feature0; /* index in the whole width of the call's column 0 */
 };
@@ -129,16 +138,19 @@ struct kernels {
     /* Causal attention with grouped query heads, by blocks with running maxima (Dao et al. 2022,
      * arXiv:2205.14135): the S x S matrix is never stored.
      * qkv [R,(H+2G)K], out [R,H K], lse [R,H] real: log of the sum of exponentials, kept.
-     * first [R] i32: position in the sequence of the first key row r sees (document start, sliding
-     * window); first[r] <= position of r, not decreasing within a sequence.
-     * drop may be NULL; else attention probabilities drop by (.., head as feature, key position). */
+     * first [R] i32: place in the sequence of the first key row r sees (document start, sliding
+     * window); first[r] <= place of r, not decreasing within a sequence.
+     * drop may be NULL; else attention probabilities drop by (.., head as feature, key position).
+     * context: NULL, or keys and values in place of those in qkv. */
     void (*attention_forward)(struct queue *q, struct tensor out, struct tensor lse,
                               struct tensor qkv, struct tensor first,
-                              const struct attention_shape *s, const struct dropout *drop);
-    /* dqkv overwritten. saved: out, lse, qkv, as in the forward pass. */
+                              const struct attention_shape *s, const struct dropout *drop,
+                              const struct attention_context *context);
+    /* dqkv overwritten, but for keys and values where there is a context. saved: out, lse, qkv, as in the forward pass. */
     void (*attention_backward)(struct queue *q, struct tensor dqkv, struct tensor dout,
                                const struct tensor saved[3], struct tensor first,
-                               const struct attention_shape *s, const struct dropout *drop);
+                               const struct attention_shape *s, const struct dropout *drop,
+                               const struct attention_context *context);
     /* New tokens of any of B sequences: enters the keys and values of all rows of qkv [R,(H+2G)K] into
      * the caches [B, T G K], row r at position pos[r] of sequence slot[r]; then row r attends over
      * max(0, pos[r]+1-window) .. pos[r] of its sequence (window 0: all). out [R,H K]; place: slot, pos,

@@ -134,7 +134,7 @@ static void run_forward(void *arg)
 {
     const struct attention *a = arg;
 
-    k->attention_forward(&queue, a->out, a->lse, a->qkv, a->first, &a->s, NULL);
+    k->attention_forward(&queue, a->out, a->lse, a->qkv, a->first, &a->s, NULL, NULL);
 }
 
 static void run_backward(void *arg)
@@ -142,7 +142,7 @@ static void run_backward(void *arg)
     const struct attention *a = arg;
     const struct tensor saved[3] = {a->out, a->lse, a->qkv};
 
-    k->attention_backward(&queue, a->dqkv, a->dout, saved, a->first, &a->s, NULL);
+    k->attention_backward(&queue, a->dqkv, a->dout, saved, a->first, &a->s, NULL, NULL);
 }
 
 static void bench_attention(struct attention_shape s, enum dtype type)

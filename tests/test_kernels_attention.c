@@ -125,8 +125,8 @@ static void run_both(struct problem *p)
 {
     const struct tensor saved[3] = {p->out, p->lse, p->qkv};
 
-    k->attention_forward(&p->q, p->out, p->lse, p->qkv, p->first, &p->s, p->drop);
-    k->attention_backward(&p->q, p->dqkv, p->dout, saved, p->first, &p->s, p->drop);
+    k->attention_forward(&p->q, p->out, p->lse, p->qkv, p->first, &p->s, p->drop, NULL);
+    k->attention_backward(&p->q, p->dqkv, p->dout, saved, p->first, &p->s, p->drop, NULL);
 }
 
 static void check_problem(struct problem p)
@@ -189,6 +189,125 @@ static void drops_by_place(void)
     check_problem(p);
 }
 
+/* One rank of `ranks` that share a sequence: its queries are those of two stretches of it. */
+struct part {
+    struct problem p;
+    struct attention_context context;
+    struct dropout drop;
+};
+
+static void copy_row(struct tensor to, int64_t row, struct tensor from, int64_t at, int64_t col)
+{
+    for (int64_t i = 0; i < tensor_cols(to); i++) {
+        set_at(to, row * tensor_cols(to) + i, value_at(from, at * tensor_cols(from) + col + i));
+    }
+}
+
+/* The row of the whole problem of row r of a part. */
+static int64_t whole_row(const struct part *x, int64_t r)
+{
+    const int64_t S = x->p.s.S, i = r % S;
+
+    return r / S * x->context.T + x->context.place0 + i + (i >= S / 2 ? x->context.skip : 0);
+}
+
+static struct part part_of(const struct problem *whole, int rank, int ranks)
+{
+    const struct attention_shape s = whole->s;
+    const int64_t half = s.S / (2 * ranks), row = (s.H + 2 * s.G) * s.K, R = s.B * 2 * half;
+    const enum dtype type = whole->qkv.type;
+    struct part x = {
+        .p = *whole,
+        .context = {.T = s.S, .place0 = rank * half, .skip = 2 * (ranks - 1 - rank) * half}};
+
+    x.p.s.S = 2 * half;
+    x.p.qkv = take_random(type, R, row, 9); /* its keys and values mean nothing */
+    x.p.dqkv = take_random(type, R, row, 1);
+    x.p.dout = take(type, R, s.H * s.K);
+    x.p.out = take(type, R, s.H * s.K);
+    x.p.lse = take(DTYPE_REAL, R, s.H);
+    x.p.first = take(DTYPE_I32, R, 1);
+    x.context.keys = take(type, s.B * s.S, 2 * s.G * s.K);
+    x.context.dkeys = take_random(type, s.B * s.S, 2 * s.G * s.K, 1);
+    for (int64_t r = 0; r < R; r++) {
+        const int64_t from = whole_row(&x, r);
+        for (int64_t i = 0; i < s.H * s.K; i++) {
+            set_at(x.p.qkv, r * row + i, value_at(whole->qkv, from * row + i));
+        }
+        copy_row(x.p.dout, r, whole->dout, from, 0);
+        copy_row(x.p.first, r, whole->first, from, 0);
+    }
+    for (int64_t r = 0; r < s.B * s.S; r++) {
+        copy_row(x.context.keys, r, whole->qkv, r, s.H * s.K);
+    }
+    return x;
+}
+
+/* Runs it; adds its part of the gradients of keys and values to those of all. */
+static void run_part(struct part *x, const struct answer *w, double *dkeys, double tolerance)
+{
+    const struct attention_shape s = x->p.s;
+    const struct tensor saved[3] = {x->p.out, x->p.lse, x->p.qkv};
+    const int64_t out = s.H * s.K, row = out + 2 * s.G * s.K;
+
+    if (x->p.drop != NULL) {
+        x->drop = *x->p.drop;
+        x->drop.S = s.S;
+        x->drop.place0 = x->context.place0;
+        x->drop.skip = x->context.skip;
+        x->p.drop = &x->drop;
+    }
+    k->attention_forward(&x->p.q, x->p.out, x->p.lse, x->p.qkv, x->p.first, &s, x->p.drop,
+                         &x->context);
+    k->attention_backward(&x->p.q, x->p.dqkv, x->p.dout, saved, x->p.first, &s, x->p.drop,
+                          &x->context);
+    for (int64_t r = 0; r < s.B * s.S; r++) {
+        const int64_t at = whole_row(x, r);
+        for (int64_t i = 0; i < out; i++) {
+            EXPECT_NEAR(value_at(x->p.out, r * out + i), w->out[at * out + i], tolerance);
+            EXPECT_NEAR(value_at(x->p.dqkv, r * row + i), w->dqkv[at * row + i], tolerance);
+        }
+        for (int64_t h = 0; h < s.H; h++) {
+            EXPECT_NEAR(value_at(x->p.lse, r * s.H + h), w->lse[at * s.H + h], tolerance);
+        }
+    }
+    for (int64_t i = 0; i < tensor_count(x->context.dkeys); i++) {
+        dkeys[i] += value_at(x->context.dkeys, i);
+    }
+}
+
+static void check_parts(struct problem whole, int ranks)
+{
+    const struct attention_shape s = whole.s;
+    const struct answer w = answer_of(&whole);
+    const double tolerance = whole.qkv.type == DTYPE_BF16 ? 0.1 : 200 * EXACT;
+    const int64_t keys = 2 * s.G * s.K, row = s.H * s.K + keys;
+    double *dkeys = take_doubles(s.B * s.S * keys);
+
+    for (int rank = 0; rank < ranks; rank++) {
+        struct part x = part_of(&whole, rank, ranks);
+        run_part(&x, &w, dkeys, tolerance);
+    }
+    for (int64_t i = 0; i < s.B * s.S * keys; i++) {
+        EXPECT_NEAR(dkeys[i], w.dqkv[i / keys * row + s.H * s.K + i % keys], tolerance);
+    }
+    free_all();
+}
+
+static void parts_of_a_sequence_make_the_whole(void)
+{
+    const struct dropout d = {
+        .p = 0.3, .seed = 5, .step = 2, .sample0 = 7, .pos0 = 3, .S = 120, .layer = 1, .site = 2};
+
+    check_parts(problem_of(shape_of(2, 120, 4, 2, 24), DTYPE_REAL, 0, 0), 2);
+    check_parts(problem_of(shape_of(1, 120, 2, 1, 16), DTYPE_REAL, 40, 50), 3);
+    check_parts(problem_of(shape_of(1, 400, 1, 1, 9), DTYPE_REAL, 0, 130), 2);
+    check_parts(problem_of(shape_of(2, 120, 2, 2, 16), DTYPE_BF16, 0, 0), 2);
+    struct problem p = problem_of(shape_of(2, 120, 4, 2, 24), DTYPE_REAL, 60, 0);
+    p.drop = &d;
+    check_parts(p, 2);
+}
+
 static void survives_large_scores(void)
 {
     struct problem p = problem_of(shape_of(1, 80, 2, 2, 16), DTYPE_REAL, 0, 0);
@@ -224,7 +343,7 @@ static void a_query_that_is_not_a_number_spoils_its_row_only(void)
     struct problem p = problem_of(shape_of(1, 80, 1, 1, 16), DTYPE_REAL, 0, 0);
 
     set_at(p.qkv, 40 * 48 + 3, (double)NAN);
-    k->attention_forward(&p.q, p.out, p.lse, p.qkv, p.first, &p.s, NULL);
+    k->attention_forward(&p.q, p.out, p.lse, p.qkv, p.first, &p.s, NULL, NULL);
     for (int64_t i = 0; i < 1280; i++) {
         EXPECT((value_at(p.out, i) != value_at(p.out, i)) == (i / 16 == 40));
     }
@@ -251,7 +370,7 @@ static void check_decoding(struct attention_shape s, enum dtype type, int64_t wi
     const size_t bytes = tensor_bytes(row) / (size_t)s.B, wide = tensor_bytes(out) / (size_t)s.B;
     struct queue q = take_queue(workspace_attention(&capacity, type, 4));
 
-    k->attention_forward(&p.q, p.out, p.lse, p.qkv, p.first, &s, NULL);
+    k->attention_forward(&p.q, p.out, p.lse, p.qkv, p.first, &s, NULL, NULL);
     for (int64_t t = 0; t < s.S; t++) {
         for (int64_t b = 0; b < s.B; b++) {
             memcpy((char *)row.data + (size_t)b * bytes,
@@ -323,7 +442,7 @@ static double moved_loss(struct problem *p, int64_t i, double step)
     double loss = 0;
 
     set_at(p->qkv, i, old + step);
-    k->attention_forward(&p->q, p->out, p->lse, p->qkv, p->first, &p->s, p->drop);
+    k->attention_forward(&p->q, p->out, p->lse, p->qkv, p->first, &p->s, p->drop, NULL);
     set_at(p->qkv, i, old);
     for (int64_t j = 0; j < tensor_count(p->out); j++) {
         loss += value_at(p->out, j) * value_at(p->dout, j);
@@ -355,6 +474,7 @@ static void run_tests(const struct kernels *table)
     RUN(follows_the_formula_for_odd_sizes);
     RUN(sees_only_its_window_and_document);
     RUN(drops_by_place);
+    RUN(parts_of_a_sequence_make_the_whole);
     RUN(survives_large_scores);
     RUN(does_not_depend_on_threads);
     RUN(a_query_that_is_not_a_number_spoils_its_row_only);

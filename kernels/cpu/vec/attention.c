@@ -116,7 +116,7 @@ static void write_output(struct tensor out, real *lse, const struct forward *f,
 static void forward_block(struct tensor out, real *lse, const struct forward *f,
                           const struct attention *a, struct block q)
 {
-    const int64_t g = q.h / (a->H / a->G), end = q.q0 + q.n;
+    const int64_t g = q.h / (a->H / a->G), end = q.place + q.n;
     struct lane_keys drops;
     int32_t first[QUERIES];
 
@@ -135,9 +135,9 @@ static void forward_block(struct tensor out, real *lse, const struct forward *f,
     for (int64_t k0 = first_key(a, q); k0 < end; k0 += KEYS) {
         const int64_t n = smaller(KEYS, end - k0), lane = first_lane(q, k0);
         const struct rows keys =
-            rows_in_place(a->qkv, key_at(a, q.b, k0, g), a->row, n, a, f->keys);
+            rows_in_place(a->keys, key_at(a, q.b, k0, g), a->key_row, n, a, f->keys);
         const struct rows values =
-            rows_read(a->qkv, value_at(a, q.b, k0, g), a->row, n, a, f->values);
+            rows_read(a->keys, value_at(a, q.b, k0, g), a->key_row, n, a, f->values);
         read_scores(f->scores, a, q, first, f->packed, keys, k0, n);
         soften(f, lane, n);
         if (a->drop != NULL) {
@@ -153,12 +153,13 @@ static void forward_block(struct tensor out, real *lse, const struct forward *f,
 
 void VEC(attention_forward)(struct queue *q, struct tensor out, struct tensor lse,
                             struct tensor qkv, struct tensor first, const struct attention_shape *s,
-                            const struct dropout *drop)
+                            const struct dropout *drop, const struct attention_context *context)
 {
-    const struct attention a = attention_of(qkv, first, s, drop);
-    const int64_t blocks = blocks_of(a.S, QUERIES), tasks = a.B * a.H * blocks;
+    const struct attention a = attention_of(qkv, first, s, drop, context);
+    const struct attention_shape whole = workspace_shape(s, context);
+    const int64_t blocks = query_blocks(&a), tasks = a.B * a.H * blocks;
 
-    check_workspace(q, s, qkv.type);
+    check_workspace(q, &whole, qkv.type);
     check_any(out, a.B * a.S * a.H * a.K);
     check_real(lse, a.B * a.S * a.H);
     /* One head after the other, whose keys and values stay in the cache; its late queries, which see
@@ -166,13 +167,9 @@ void VEC(attention_forward)(struct queue *q, struct tensor out, struct tensor ls
 #pragma omp parallel for num_threads(cpu_threads()) schedule(dynamic)
     for (int64_t t = 0; t < tasks; t++) {
         const int64_t head = t / blocks, block = blocks - 1 - t % blocks;
-        const struct scratch mine = thread_scratch(q, s, qkv.type);
+        const struct scratch mine = thread_scratch(q, &whole, qkv.type);
         const struct forward f = forward_scratch(mine, &a);
-        const struct block here = {.b = head / a.H,
-                                   .h = head % a.H,
-                                   .q0 = block * QUERIES,
-                                   .n = smaller(QUERIES, a.S - block * QUERIES)};
-        forward_block(out, lse.data, &f, &a, here);
+        forward_block(out, lse.data, &f, &a, query_block(&a, head / a.H, head % a.H, block));
     }
 }
 
@@ -312,7 +309,7 @@ void VEC(attention_decode)(struct queue *q, struct tensor out, const struct tens
 {
     const int64_t rows = tensor_rows(qkv);
     const struct attention_shape flat = {rows, 1, s->H, s->G, s->K, s->scale};
-    struct attention a = attention_of(qkv, place[1], &flat, NULL);
+    struct attention a = attention_of(qkv, place[1], &flat, NULL, NULL);
 
     a.B = s->B;
     a.S = s->S;

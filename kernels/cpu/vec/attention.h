@@ -14,9 +14,15 @@
 
 enum { QUERIES = ATTENTION_QUERIES, KEYS = ATTENTION_KEYS };
 
-/* One call. Column offsets of a head within a row of qkv follow from [H K | G K | G K]. */
+/* One call. Column offsets of a head within a row of qkv follow from [H K | G K | G K]; keys and values may lie elsewhere,
+ * in rows of [G K | G K]. */
 struct attention {
     struct tensor qkv;
+    struct tensor keys; /* qkv, or the context's          */
+    int64_t T, key_row,
+        key_head0; /* places of a sequence in it; elements of a row; heads before the keys */
+    int64_t half, place0,
+        skip; /* queries side by side in a sequence; places of queries: kernels.h     */
     const int32_t *first;
     const struct dropout *drop; /* NULL: none                    */
     uint32_t threshold;         /* of drop                       */
@@ -27,15 +33,25 @@ struct attention {
     real scale;
 };
 
-/* One block of queries of one head: rows [q0, q0 + n) of sequence b. */
+/* One block of queries of one head: rows [q0, q0 + n) of sequence b, at places from `place` on. */
 struct block {
-    int64_t b, h, q0, n;
+    int64_t b, h, q0, n, place;
 };
 
 /* Carves aligned arrays of reals from a piece of memory. */
 struct scratch {
     real *at;
 };
+
+/* The shape that a workspace is for. */
+static inline struct attention_shape workspace_shape(const struct attention_shape *s,
+                                                     const struct attention_context *context)
+{
+    struct attention_shape whole = *s;
+
+    whole.S = context != NULL ? context->T : s->S;
+    return whole;
+}
 
 static inline void check_workspace(const struct queue *q, const struct attention_shape *s,
                                    enum dtype type)
@@ -64,9 +80,19 @@ static inline real *scratch_take(struct scratch *s, int64_t count)
 
 static inline struct attention attention_of(struct tensor qkv, struct tensor first,
                                             const struct attention_shape *s,
-                                            const struct dropout *drop)
+                                            const struct dropout *drop,
+                                            const struct attention_context *context)
 {
+    const bool apart = context != NULL;
+    const int64_t row = (s->H + 2 * s->G) * s->K;
     const struct attention a = {.qkv = qkv,
+                                .keys = apart ? context->keys : qkv,
+                                .T = apart ? context->T : s->S,
+                                .key_row = apart ? 2 * s->G * s->K : row,
+                                .key_head0 = apart ? 0 : s->H,
+                                .half = apart && context->skip > 0 ? s->S / 2 : s->S,
+                                .place0 = apart ? context->place0 : 0,
+                                .skip = apart ? context->skip : 0,
                                 .first = first.data,
                                 .drop = drop,
                                 .threshold = drop != NULL ? dropout_threshold(drop) : 0,
@@ -76,13 +102,16 @@ static inline struct attention attention_of(struct tensor qkv, struct tensor fir
                                 .H = s->H,
                                 .G = s->G,
                                 .K = s->K,
-                                .row = (s->H + 2 * s->G) * s->K,
+                                .row = row,
                                 .width = blocks_of(s->K, LANES) * LANES,
                                 .scale = (real)s->scale};
 
     CHECK(a.G >= 1 && a.H % a.G == 0 && a.K >= 1 && a.K <= TILE, "%lld heads of %lld share %lld",
           (long long)a.H, (long long)a.K, (long long)a.G);
     check_any(qkv, a.B * a.S * a.row);
+    check_any(a.keys, a.B * a.T * a.key_row);
+    CHECK(a.place0 + a.S + a.skip <= a.T && a.S % a.half == 0, "queries behind %lld places",
+          (long long)a.T);
     check_i32(first, a.B * a.S);
     CHECK(drop == NULL || (drop->p >= 0.0 && drop->p < 1.0 && drop->S == a.S),
           "dropout over sequences of %lld", drop == NULL ? 0LL : (long long)drop->S);
@@ -118,7 +147,7 @@ static inline struct rows rows_in_place(struct tensor t, int64_t at, int64_t row
     return rows_read(t, at, row, n, a, tile);
 }
 
-/* First elements in qkv of row s of sequence b: query head h, key head g, value head g. */
+/* First elements of row s of sequence b: query head h in qkv, key head g, value head g in keys. */
 static inline int64_t query_at(const struct attention *a, int64_t b, int64_t s, int64_t h)
 {
     return (b * a->S + s) * a->row + h * a->K;
@@ -126,12 +155,12 @@ static inline int64_t query_at(const struct attention *a, int64_t b, int64_t s, 
 
 static inline int64_t key_at(const struct attention *a, int64_t b, int64_t s, int64_t g)
 {
-    return (b * a->S + s) * a->row + (a->H + g) * a->K;
+    return (b * a->T + s) * a->key_row + (a->key_head0 + g) * a->K;
 }
 
 static inline int64_t value_at(const struct attention *a, int64_t b, int64_t s, int64_t g)
 {
-    return (b * a->S + s) * a->row + (a->H + a->G + g) * a->K;
+    return (b * a->T + s) * a->key_row + (a->key_head0 + a->G + g) * a->K;
 }
 
 /* packed[d][i] = factor x[i][d] for the n rows of a block, d below the width; lanes beyond n are 0. */
@@ -156,10 +185,29 @@ static inline void pack_lanes(real *packed, struct rows x, int64_t n, int64_t wi
     }
 }
 
+/* Blocks of queries of a head of a sequence: none has queries of both halves where these lie apart. */
+static inline int64_t query_blocks(const struct attention *a)
+{
+    return a->S / a->half * blocks_of(a->half, QUERIES);
+}
+
+/* Block i of them. */
+static inline struct block query_block(const struct attention *a, int64_t b, int64_t h, int64_t i)
+{
+    const int64_t each = blocks_of(a->half, QUERIES), part = i / each;
+    const int64_t q0 = part * a->half + i % each * QUERIES;
+
+    return (struct block){.b = b,
+                          .h = h,
+                          .q0 = q0,
+                          .n = smaller(QUERIES, (part + 1) * a->half - q0),
+                          .place = a->place0 + q0 + part * a->skip};
+}
+
 /* The lane of the first query that sees key `key`, rounded down to a whole vector. */
 static inline int64_t first_lane(struct block q, int64_t key)
 {
-    return larger(0, key - q.q0) / (int64_t)LANES * LANES;
+    return larger(0, key - q.place) / (int64_t)LANES * LANES;
 }
 
 /* First key that some query of the block sees, at the start of its key block. */
@@ -171,7 +219,7 @@ static inline int64_t first_key(const struct attention *a, struct block q)
 /* True when some query of the block does not see some of the keys [k0, k0 + n). */
 static inline bool has_hidden(const struct attention *a, struct block q, int64_t k0, int64_t n)
 {
-    return k0 + n - 1 > q.q0 || a->first[q.b * a->S + q.q0 + q.n - 1] > k0;
+    return k0 + n - 1 > q.place || a->first[q.b * a->S + q.q0 + q.n - 1] > k0;
 }
 
 /* Queries of the block see keys from here on; lanes beyond the block see what its last query sees. */
@@ -181,12 +229,12 @@ static inline void read_first(int32_t *first, const struct attention *a, struct 
 
     for (int64_t i = 0; i < QUERIES; i++) {
         first[i] = from[smaller(i, q.n - 1)];
-        CHECK(first[i] >= 0 && first[i] <= q.q0 + smaller(i, q.n - 1),
-              "query %lld sees keys from %d", (long long)(q.q0 + i), first[i]);
+        CHECK(first[i] >= 0 && first[i] <= q.place + smaller(i, q.n - 1),
+              "query %lld sees keys from %d", (long long)(q.place + i), first[i]);
     }
 }
 
-/* t[j][i] = score of query q0 + i against key k0 + j, -infinity where hidden, for lanes from `lane`.
+/* t[j][i] = score of query number i against key k0 + j, -infinity where hidden, for lanes from `lane`.
  * packed holds the queries, already scaled. */
 static inline void read_scores(real *t, const struct attention *a, struct block q,
                                const int32_t *first, const real *packed, struct rows keys,
@@ -200,7 +248,7 @@ static inline void read_scores(real *t, const struct attention *a, struct block 
         return;
     }
     for (int64_t j = 0; j < n; j++) {
-        const int32_t key = (int32_t)(k0 + j), query = (int32_t)q.q0;
+        const int32_t key = (int32_t)(k0 + j), query = (int32_t)q.place;
         real *row = t + j * QUERIES;
 #pragma omp simd
         for (int32_t i = (int32_t)lane; i < QUERIES; i++) {

@@ -15,7 +15,7 @@ struct backward {
     real *keys, *values;        /* [KEYS][width] tiles                    */
     real *scores, *dscores;     /* [KEYS][QUERIES]                        */
     real *dqueries;             /* [QUERIES][width] sums                  */
-    real *dkeys, *dvalues;      /* [S][width] sums                        */
+    real *dkeys, *dvalues;      /* [T][width] sums                        */
     real *lse, *pull;           /* [QUERIES]; pull is D of the formula    */
 };
 
@@ -40,8 +40,8 @@ static struct backward backward_scratch(struct scratch s, const struct attention
     f.dscores = scratch_take(&s, (int64_t)KEYS * QUERIES);
     f.lse = scratch_take(&s, QUERIES);
     f.pull = scratch_take(&s, QUERIES);
-    f.dkeys = scratch_take(&s, a->S * a->width);
-    f.dvalues = scratch_take(&s, a->S * a->width);
+    f.dkeys = scratch_take(&s, a->T * a->width);
+    f.dvalues = scratch_take(&s, a->T * a->width);
     return f;
 }
 
@@ -114,23 +114,23 @@ static void add_products(const struct backward *f, const struct attention *a, st
                    (struct view){f->dscores + lane, 1, QUERIES}, keys, seen, width, n, true);
 }
 
-/* n rows of K sums of `width`, into dqkv from element `at` on. */
-static void write_rows(struct tensor dqkv, int64_t at, const real *sums, int64_t n,
+/* n rows of K sums of `width`, into rows of `row` elements from element `at` on. */
+static void write_rows(struct tensor to, int64_t at, int64_t row, const real *sums, int64_t n,
                        const struct attention *a)
 {
     real tile[TILE];
 
     for (int64_t i = 0; i < n; i++) {
-        real *y = tile_open(dqkv, at + i * a->row, tile);
+        real *y = tile_open(to, at + i * row, tile);
         memcpy(y, sums + i * a->width, (size_t)a->K * sizeof(real));
-        tile_close(dqkv, at + i * a->row, a->K, y);
+        tile_close(to, at + i * row, a->K, y);
     }
 }
 
 static void backward_block(const struct backward *f, const struct attention *a, struct block q,
                            const struct gradients *t)
 {
-    const int64_t g = q.h / (a->H / a->G), end = q.q0 + q.n;
+    const int64_t g = q.h / (a->H / a->G), end = q.place + q.n;
     const int64_t dout_at = ((q.b * a->S + q.q0) * a->H + q.h) * a->K;
     struct lane_keys drops;
     int32_t first[QUERIES];
@@ -149,8 +149,8 @@ static void backward_block(const struct backward *f, const struct attention *a, 
     for (int64_t k0 = first_key(a, q); k0 < end; k0 += KEYS) {
         const int64_t n = smaller(KEYS, end - k0), lane = first_lane(q, k0);
         const struct rows values =
-            rows_in_place(a->qkv, value_at(a, q.b, k0, g), a->row, n, a, f->values);
-        x[1] = rows_read(a->qkv, key_at(a, q.b, k0, g), a->row, n, a, f->keys);
+            rows_in_place(a->keys, value_at(a, q.b, k0, g), a->key_row, n, a, f->values);
+        x[1] = rows_read(a->keys, key_at(a, q.b, k0, g), a->key_row, n, a, f->keys);
         read_scores(f->scores, a, q, first, f->packed, x[1], k0, n);
         micro_multiply(
             (struct grid){f->dscores + lane, QUERIES}, (struct view){values.at, values.row, 1},
@@ -162,35 +162,38 @@ static void backward_block(const struct backward *f, const struct attention *a, 
         }
         add_products(f, a, q, x, k0, n);
     }
-    write_rows(t->dqkv, query_at(a, q.b, q.q0, q.h), f->dqueries, q.n, a);
+    write_rows(t->dqkv, query_at(a, q.b, q.q0, q.h), a->row, f->dqueries, q.n, a);
 }
 
 void VEC(attention_backward)(struct queue *q, struct tensor dqkv, struct tensor dout,
                              const struct tensor saved[3], struct tensor first,
-                             const struct attention_shape *s, const struct dropout *drop)
+                             const struct attention_shape *s, const struct dropout *drop,
+                             const struct attention_context *context)
 {
-    const struct attention a = attention_of(saved[2], first, s, drop);
+    const struct attention a = attention_of(saved[2], first, s, drop, context);
+    const struct attention_shape whole = workspace_shape(s, context);
+    const struct tensor dkeys = context != NULL ? context->dkeys : dqkv;
     const struct gradients t = {dqkv, dout, saved[0], saved[1].data};
     const int64_t group = a.H / a.G;
 
-    check_workspace(q, s, dqkv.type);
+    check_workspace(q, &whole, dqkv.type);
     check_any(dqkv, a.B * a.S * a.row);
+    check_any(dkeys, a.B * a.T * a.key_row);
     check_any(dout, a.B * a.S * a.H * a.K);
     check_any(saved[0], a.B * a.S * a.H * a.K);
     check_real(saved[1], a.B * a.S * a.H);
 #pragma omp parallel for num_threads(cpu_threads()) schedule(dynamic)
     for (int64_t task = 0; task < a.B * a.G; task++) {
-        const struct backward f = backward_scratch(thread_scratch(q, s, dqkv.type), &a);
+        const struct backward f = backward_scratch(thread_scratch(q, &whole, dqkv.type), &a);
         const int64_t b = task / a.G, g = task % a.G;
-        memset(f.dkeys, 0, (size_t)(a.S * a.width) * sizeof(real));
-        memset(f.dvalues, 0, (size_t)(a.S * a.width) * sizeof(real));
+        memset(f.dkeys, 0, (size_t)(a.T * a.width) * sizeof(real));
+        memset(f.dvalues, 0, (size_t)(a.T * a.width) * sizeof(real));
         for (int64_t h = g * group; h < (g + 1) * group; h++) {
-            for (int64_t q0 = 0; q0 < a.S; q0 += QUERIES) {
-                const struct block here = {b, h, q0, smaller(QUERIES, a.S - q0)};
-                backward_block(&f, &a, here, &t);
+            for (int64_t i = 0; i < query_blocks(&a); i++) {
+                backward_block(&f, &a, query_block(&a, b, h, i), &t);
             }
         }
-        write_rows(dqkv, key_at(&a, b, 0, g), f.dkeys, a.S, &a);
-        write_rows(dqkv, value_at(&a, b, 0, g), f.dvalues, a.S, &a);
+        write_rows(dkeys, key_at(&a, b, 0, g), a.key_row, f.dkeys, a.T, &a);
+        write_rows(dkeys, value_at(&a, b, 0, g), a.key_row, f.dvalues, a.T, &a);
     }
 }

@@ -34,10 +34,11 @@ void VEC(rope)(struct queue *q, struct tensor x, int64_t heads, struct tensor po
                struct tensor cos, struct tensor sin, bool inverse);
 void VEC(attention_forward)(struct queue *q, struct tensor out, struct tensor lse,
                             struct tensor qkv, struct tensor first, const struct attention_shape *s,
-                            const struct dropout *drop);
+                            const struct dropout *drop, const struct attention_context *context);
 void VEC(attention_backward)(struct queue *q, struct tensor dqkv, struct tensor dout,
                              const struct tensor saved[3], struct tensor first,
-                             const struct attention_shape *s, const struct dropout *drop);
+                             const struct attention_shape *s, const struct dropout *drop,
+                             const struct attention_context *context);
 void VEC(attention_decode)(struct queue *q, struct tensor out, const struct tensor cache[2],
                            struct tensor qkv, const struct tensor place[2], int64_t window,
                            const struct attention_shape *s);
