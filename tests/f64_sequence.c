@@ -1,4 +1,4 @@
-/* f64_sequence.c - in double: sequence parallel changes no result, keeps less and exchanges what Megatron does. */
+/* f64_sequence.c - in double: sequence and context parallel change no result, keep less, and exchange what they must. */
 #include "tests/layouts.h"
 
 static const char gpt2[] =
@@ -17,10 +17,21 @@ static const char six[] =
     "\"num_attention_heads\":6,\"num_key_value_heads\":3,\"vocab_size\":50,"
     "\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
 
+static const char slides[] =
+    "{\"model_type\":\"mistral\",\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":"
+    "2,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":101,\"sliding_window\":9,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
+
 static const struct mesh_sizes two = {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes three = {.tp = 3, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes four = {.tp = 4, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes two_of_two = {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .ep = 1};
+
+static const struct mesh_sizes shared = {.tp = 1, .cp = 2, .dp = 1, .pp = 1, .ep = 1};
+static const struct mesh_sizes shared_by_three = {.tp = 1, .cp = 3, .dp = 1, .pp = 1, .ep = 1};
+static const struct mesh_sizes shared_and_divided = {.tp = 2, .cp = 2, .dp = 1, .pp = 1, .ep = 1};
+static const struct mesh_sizes shared_and_staged = {.tp = 1, .cp = 2, .dp = 2, .pp = 2, .ep = 1};
 
 static void compare(const struct job_case *c, const struct mesh_sizes *sizes)
 {
@@ -37,9 +48,12 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes)
         EXPECT_NEAR(many->norm[i], one->norm[i], 1e-9);
         EXPECT_NEAR(many->hits[i], one->hits[i], 1e-12);
     }
+    for (int rank = 0; rank < sizes->tp * sizes->cp * sizes->dp * sizes->pp; rank++) {
+        EXPECT_NEAR(many->told[rank], one->told[0], 1e-9);
+    }
     const double off = weight_difference(many, one, params_count(&a));
-    printf("# %s on %d: loss %.6f to %.6f, weights differ by %.1e\n", c->name, sizes->tp,
-           one->loss[0], one->loss[LAYOUT_STEPS - 1], off);
+    printf("# %s on tp %d cp %d: loss %.6f to %.6f, weights differ by %.1e\n", c->name, sizes->tp,
+           sizes->cp, one->loss[0], one->loss[LAYOUT_STEPS - 1], off);
     EXPECT(off < 1e-9);
     EXPECT(one->loss[LAYOUT_STEPS - 1] < one->loss[0]);
     (void)munmap(one, found_bytes(&a));
@@ -135,7 +149,7 @@ static size_t saved_bytes(const struct job_case *c, const struct mesh_sizes *siz
     return lo.region[LIFE_SAVED].peak;
 }
 
-/* All that a layer keeps is divided: 4 times D of its rows and 2 statistics, beside what is in divided layers. */
+/* All that a layer keeps is divided, by sequence parallel: 4 times D of its rows and 2 statistics, beside what is in divided layers. */
 static void all_that_is_kept_is_divided(void)
 {
     static const struct job_case c = {
@@ -150,12 +164,52 @@ static void all_that_is_kept_is_divided(void)
     EXPECT(saved_bytes(&c, &four) == (L * layer + R * D) / 4 * real_bytes);
     EXPECT(saved_bytes(&whole, &four) ==
            (L * ((layer - outside) / 4 + outside) + R * D) * real_bytes);
+    EXPECT(saved_bytes(&whole, &shared) == (L * layer + R * D) / 2 * real_bytes);
+    EXPECT(saved_bytes(&c, &shared_and_divided) == (L * layer + R * D) / 4 * real_bytes);
+}
+
+static void ranks_that_share_sequences_are_one_rank(void)
+{
+    static const struct job_case gpt = {
+        .name = "GPT-2 with dropout", .config = gpt2, .dropout = 0.1, .micro_batch = 2};
+    static const struct job_case packed = {.name = "packed, recomputed, distributed optimizer",
+                                           .config = llama,
+                                           .document = 7,
+                                           .recompute = RECOMPUTE_SELECTIVE,
+                                           .distributed = true,
+                                           .bucket = 1000};
+    static const struct job_case window = {
+        .name = "a sliding window", .config = slides, .places = 60, .document = 17};
+    static const struct job_case adapters = {.name = "adapters, dropout, sequence parallel",
+                                             .config = llama,
+                                             .lora_rank = 3,
+                                             .dropout = 0.1,
+                                             .lora_dropout = 0.2,
+                                             .sequence = true};
+    static const struct job_case narrow = {.name = "narrow",
+                                           .config = gpt2,
+                                           .dropout = 0.1,
+                                           .micro_batch = 2,
+                                           .places = 60,
+                                           .trained = 20,
+                                           .document = 11,
+                                           .sequence = true};
+
+    compare(&gpt, &shared);
+    compare(&gpt, &shared_by_three);
+    compare(&packed, &shared);
+    compare(&packed, &shared_by_three);
+    compare(&window, &shared);
+    compare(&adapters, &shared_and_divided);
+    compare(&narrow, &shared_and_divided);
+    compare(&packed, &shared_and_staged);
 }
 
 int main(void)
 {
     RUN(ranks_with_some_of_the_rows_are_one_rank);
     RUN(rows_of_narrow_microbatches_are_shared);
+    RUN(ranks_that_share_sequences_are_one_rank);
     RUN(collectives_are_as_many_as_megatrons);
     RUN(all_that_is_kept_is_divided);
     return tap_done();

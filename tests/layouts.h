@@ -43,6 +43,7 @@ struct job_case {
     bool sequence;       /* parallel      */
     /* 0: 1 sample; LAYOUT_SEQUENCE places, all of which have labels */
     int64_t micro_batch, places, trained;
+    int64_t document; /* places of each in a packed sample; 0: one document */
     int64_t bucket;   /* 0: the usual  */
     int first, steps; /* steps that are done before; of this run, 0: to LAYOUT_STEPS, -1: none */
     const char *from, *to; /* folders that it begins with and is saved to; NULL: none           */
@@ -124,6 +125,7 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
     dims_divide_layers(&d, &place, m->pp, c->passes);
     d.freeze = c->freeze;
     d.bucket = c->bucket > 0 ? c->bucket : d.bucket;
+    dims_divide_context(&d, m->size.cp, m->cp);
     dims_divide_batch(&d, m->size.dp, m->dp, c->distributed);
     d.sequence = c->sequence;
     dims_divide(&d, m->size.tp, m->tp);
@@ -144,8 +146,11 @@ static inline int64_t fill_rows(const struct data_rows *rows, const struct job_c
         if (at + 1 >= last || (row + at) % 11 == 0) {
             rows->labels[i] = -100;
         }
-        rows->positions[i] = (int32_t)at;
-        rows->first[i] = 0;
+        if (c->document > 0 && (at + 1) % c->document == 0) {
+            rows->labels[i] = -100;
+        }
+        rows->first[i] = c->document > 0 ? (int32_t)(at / c->document * c->document) : 0;
+        rows->positions[i] = (int32_t)at - rows->first[i];
         trained += rows->labels[i] >= 0;
     }
     return trained;

@@ -120,6 +120,22 @@ static void many_ranks_write_the_files_of_one(void)
     }
 }
 
+/* Ranks with other places of the same sequences hold the same parameters: one of them writes. */
+static void ranks_that_share_sequences_write_the_files_of_one(void)
+{
+    static const struct mesh_sizes shared = {.tp = 2, .cp = 2, .dp = 1, .pp = 1, .ep = 1};
+
+    for (int i = 0; i < CASES; i++) {
+        struct job_case c = cases[i];
+        const char *whole = fresh("whole"), *again = fresh("again");
+        c.steps = 2;
+        drop(&c, run_between(&c, &alone, NULL, whole));
+        c.steps = -1;
+        drop(&c, run_between(&c, &shared, whole, again));
+        EXPECT(same_files(&c, whole, again));
+    }
+}
+
 /* Saved in one layout, gone on in another: as if it had always been one rank. */
 static void a_run_goes_on_in_another_layout(void)
 {
@@ -180,6 +196,7 @@ int main(void)
 {
     scratch_make();
     RUN(many_ranks_write_the_files_of_one);
+    RUN(ranks_that_share_sequences_write_the_files_of_one);
     RUN(a_run_goes_on_in_another_layout);
     RUN(a_run_goes_on_in_its_own_layout);
     RUN(a_full_disk_of_one_rank_is_everybodys);

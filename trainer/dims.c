@@ -32,6 +32,7 @@ static struct dims from_arch(const struct arch *a)
 
     dims_divide(&d, 1, 0);
     d.dp = 1;
+    d.cp = 1;
     divide_no_layers(&d);
     d.slices = 1;
     d.bucket = FLAT_BUCKET;
@@ -58,6 +59,27 @@ void dims_divide(struct dims *d, int tp, int rank)
     }
 }
 
+void dims_divide_context(struct dims *d, int cp, int rank)
+{
+    CHECK(cp == 1 || d->S_all % (2 * cp) == 0, "%lld places on %d ranks", (long long)d->S_all, cp);
+    d->cp = cp;
+    d->cp_rank = rank;
+    d->S = d->S_all / cp;
+    d->R = d->B * d->S;
+    d->R_sp = d->R / d->sp;
+    d->chunk = chunk_rows(d->R, d->V_tp);
+}
+
+int64_t dims_place0(const struct dims *d)
+{
+    return d->cp_rank * (d->S / 2);
+}
+
+int64_t dims_skip(const struct dims *d)
+{
+    return 2 * (d->cp - 1 - d->cp_rank) * (d->S / 2);
+}
+
 void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes)
 {
     CHECK(rank >= 0 && rank < p->ranks && p->chunks <= PLACEMENT_CHUNKS &&
@@ -80,8 +102,8 @@ void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed)
     d->dp_rank = rank;
     d->micros /= dp;
     d->micro0 = d->micros * rank;
-    d->slices = distributed ? dp : 1;
-    d->slice = distributed ? rank : 0;
+    d->slices = distributed ? dp * d->cp : 1;
+    d->slice = distributed ? rank * d->cp + d->cp_rank : 0;
 }
 
 struct dims dims_whole(const struct dims *d)
@@ -114,6 +136,7 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
           (long long)s->global_batch_size, (long long)micro_batch);
     d.B = micro_batch;
     d.S = sequence;
+    d.S_all = sequence;
     d.R = d.B * d.S;
     d.R_sp = d.R;
     d.chunk = chunk_rows(d.R, d.V);
@@ -149,6 +172,7 @@ struct dims dims_inference(const struct arch *a, enum dtype type, int64_t batch,
 
     d.B = batch;
     d.S = positions;
+    d.S_all = positions;
     d.R = d.B * d.S;
     d.R_sp = d.R;
     d.chunk = chunk_rows(d.R, d.V);

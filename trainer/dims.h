@@ -24,6 +24,9 @@ struct layers {
 struct dims {
     struct arch arch;
     int64_t B, S, R, D, F, L, H, G, K, V;
+    int cp,
+        cp_rank; /* context parallel: of 2 cp chunks of a sequence chunk cp_rank and that as far from the end */
+    int64_t S_all; /* tokens in a sequence; S = S_all / cp of them are this rank's            */
     int tp, tp_rank;
     bool sequence; /* sequence parallel, where tp > 1                              */
     int sp;        /* over how many ranks rows outside of divided layers are split */
@@ -63,8 +66,15 @@ void dims_divide(struct dims *d, int tp, int rank);
 /* Divide the layers among the ranks of a pipeline: this is rank `rank`. passes: as in dims. */
 void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes);
 
+/* Divide every sequence: this rank has two chunks of 2 cp. Before the other divisions. CHECKs that it divides. */
+void dims_divide_context(struct dims *d, int cp, int rank);
+
+/* The place of this rank's first token of a sequence; places between its two chunks. */
+int64_t dims_place0(const struct dims *d);
+int64_t dims_skip(const struct dims *d);
+
 /* Divide the batch: microbatches [rank micros / dp, ..) are this rank's; with `distributed` the optimizer's state
- * too (flat.h). CHECKs that it divides. */
+ * too (flat.h), among ranks that share sequences as well. CHECKs that it divides. */
 void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed);
 
 /* The sizes of a rank that holds all of the model; the batch is of no account. */

@@ -140,7 +140,8 @@ static size_t workspace_of(const struct dims *d, bool has_head)
 {
     const int64_t qkv = (d->H_tp + 2 * d->G_tp) * d->K;
     const int64_t up = d->arch.gated ? 2 * d->F_tp : d->F_tp;
-    const struct attention_shape s = {.B = d->B, .S = d->S, .H = d->H_tp, .G = d->G_tp, .K = d->K};
+    const struct attention_shape s = {
+        .B = d->B, .S = d->S_all, .H = d->H_tp, .G = d->G_tp, .K = d->K};
     const int64_t wide = up > qkv ? up : qkv, widest = wide > d->D ? wide : d->D;
     size_t n = workspace_attention(&s, d->act, d->threads);
 
@@ -221,11 +222,16 @@ static void plan_batch(struct model *m, struct layout *lo)
     m->head.loss_sum = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     m->head.hits = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     m->first[1] = tensor_none();
+    m->order[0] = tensor_none();
+    m->order[1] = tensor_none();
     if (d->training) {
         m->labels = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
         m->first[0] = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
         if (d->arch.window > 0) {
             m->first[1] = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
+        }
+        for (int i = 0; i < 2 && d->cp > 1; i++) {
+            m->order[i] = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R * d->cp);
         }
     }
 }
@@ -381,7 +387,7 @@ void model_plan(struct model *m, struct layout *lo)
         m->grad[1] = plan_scratch(&p, d->act, d->R_sp, d->D);
     }
     plan_rooms(&p);
-    rope_plan(&m->rope, &p, d->S);
+    rope_plan(&m->rope, &p, d->S_all);
     plan_chunks(m, &p);
     plan_messages(m, lo);
     plan_flat(m, lo);
@@ -427,6 +433,8 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
         c.batch.labels = micro_rows(m->labels, micro, rows);
         c.batch.first[0] = micro_rows(m->first[0], micro, rows);
         c.batch.first[1] = micro_rows(m->first[1], micro, rows);
+        c.batch.order[0] = micro_rows(m->order[0], micro, rows * m->d.cp);
+        c.batch.order[1] = micro_rows(m->order[1], micro, rows * m->d.cp);
     }
     return c;
 }

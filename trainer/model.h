@@ -49,7 +49,8 @@ struct model {
     struct tensor
         state[3]; /* real: moments and masters of this rank's slices; absent where not divided */
     struct tensor gathered; /* of the weights' type: a bucket of them               */
-    struct tensor ids, labels, pos, slot, first[2]; /* i32 [micros, R]: the tokens of a step */
+    struct tensor ids, labels, pos, slot, first[2],
+        order[2];           /* i32 [micros, R]: the tokens of a step */
     struct weight *weights; /* owned [weight_count], in the order of planning      */
     int weight_count;
 };

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "kernels/check.h"
+#include "trainer/batch.h"
 #include "trainer/optim.h"
-
-enum { WIDTH_STEP = 32 }; /* places */
 
 static int choose_kernels(struct engine *e, const char *isa, int threads, struct err *err)
 {
@@ -38,6 +37,7 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
                          .tp = comm_self(),
                          .kv = comm_self(),
                          .dp = comm_self(),
+                         .cp = comm_self(),
                          .pp = comm_self(),
                          .embedding = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
@@ -82,68 +82,10 @@ void engine_close(struct engine *e)
     memory_close(&e->memory);
 }
 
-/* A multiple of WIDTH_STEP that ranks can share. */
-static int64_t width_step(const struct dims *d)
-{
-    int64_t step = WIDTH_STEP;
-
-    while (step % d->sp != 0) {
-        step += WIDTH_STEP;
-    }
-    return step;
-}
-
-/* Places of microbatch `micro` that a step works on: up to the last label of its longest row. What lies behind
- * reaches no loss. A multiple of width_step(), so that kernels meet few shapes. */
-static int64_t width_of(const struct model *m, const struct data_rows *rows, int64_t micro)
-{
-    const struct dims *d = &m->d;
-    const int32_t *labels = rows->labels + (d->micro0 + micro) * d->R;
-    int64_t width = 1;
-
-    for (int64_t row = 0; row < d->B; row++) {
-        int64_t end = d->S;
-        while (end > width && labels[row * d->S + end - 1] < 0) {
-            end--;
-        }
-        width = end > width ? end : width;
-    }
-    const int64_t step = width_step(d);
-    width = (width + step - 1) / step * step;
-    return width < d->S ? width : d->S;
-}
-
-static void copy_row(const struct model *m, const struct data_rows *rows, int64_t to, int64_t from,
-                     int64_t width)
-{
-    const size_t bytes = (size_t)width * sizeof(int32_t);
-    const int64_t window = m->d.arch.window;
-    int32_t *slid = m->first[1].data;
-
-    memcpy((int32_t *)m->ids.data + to, rows->ids + from, bytes);
-    memcpy((int32_t *)m->labels.data + to, rows->labels + from, bytes);
-    memcpy((int32_t *)m->pos.data + to, rows->positions + from, bytes);
-    memcpy((int32_t *)m->first[0].data + to, rows->first + from, bytes);
-    for (int64_t i = 0; slid != NULL && i < width; i++) {
-        const int64_t low = i - window + 1;
-        slid[to + i] = low > rows->first[from + i] ? (int32_t)low : rows->first[from + i];
-    }
-}
-
-/* The tokens of a step into the batch region, sliding windows included; each microbatch as wide as it must be. */
 static void load_batch(struct engine *e, const struct data_rows *rows)
 {
-    const struct model *m = e->model;
-    const struct dims *d = &m->d;
-
-    e->batch = d->B;
-    for (int64_t micro = 0; micro < d->micros; micro++) {
-        e->width[micro] = width_of(m, rows, micro);
-        for (int64_t row = 0; row < d->B; row++) {
-            copy_row(m, rows, micro * d->R + row * e->width[micro],
-                     (d->micro0 + micro) * d->R + row * d->S, e->width[micro]);
-        }
-    }
+    e->batch = e->model->d.B;
+    batch_load(e->model, rows, e->width);
 }
 
 /* The context of a microbatch, as wide as it was loaded; valid until the next call. */
@@ -151,11 +93,13 @@ static struct ctx narrow_ctx(struct engine *e, int64_t micro)
 {
     e->narrow = e->model->d;
     e->narrow.B = e->batch;
-    e->narrow.S = e->width[micro];
+    e->narrow.S_all = e->width[micro];
+    e->narrow.S = e->narrow.S_all / e->narrow.cp;
     e->narrow.R = e->narrow.B * e->narrow.S;
     e->narrow.R_sp = e->narrow.R / e->narrow.sp;
     struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, e->narrow.R);
     c.d = &e->narrow;
+    c.cp = &e->cp;
     return c;
 }
 
@@ -211,7 +155,7 @@ static int64_t rows_of(void *context, int micro)
 {
     const struct turn *t = context;
 
-    return t->e->batch * t->e->width[micro] / t->e->model->d.sp;
+    return t->e->batch * t->e->width[micro] / t->e->model->d.cp / t->e->model->d.sp;
 }
 
 static void run(struct turn *t, const struct traffic *traffic)
@@ -236,7 +180,7 @@ static void clear_sums(struct engine *e)
     e->k->zero(&e->q, e->model->head.hits);
 }
 
-/* Of all data-parallel ranks; of a pipeline's ranks the last has them, the others 0. */
+/* Of all ranks with other tokens; of a pipeline's ranks the last has them, the others 0. */
 static void sum_losses(struct engine *e)
 {
     comm_all_reduce(&e->dp, &e->q, e->model->head.loss_sum);
@@ -311,7 +255,7 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
                    step_stop *stop, void *context, struct step_result *result)
 {
     const struct dims *d = &e->model->d;
-    const int64_t samples = data_samples(set), count = d->micros * d->B * e->dp.size;
+    const int64_t samples = data_samples(set), count = d->micros * d->B * d->dp;
     struct turn t = {.e = e, .counts = true};
     int64_t tokens = 0;
 
@@ -347,14 +291,24 @@ static struct tensor row_of(struct engine *e, const struct ctx *c, int64_t row)
     return one;
 }
 
-/* The last stage: logits behind a row, this rank's part of the vocabulary [1,V_tp]. */
-static struct tensor find_logits(struct engine *e, int64_t row)
+/* The last stage: logits behind a place, this rank's part of the vocabulary [1,V_tp]. */
+static struct tensor find_logits(struct engine *e, int64_t place)
 {
     const struct model *m = e->model;
     const struct ctx narrow = narrow_ctx(e, 0);
     const struct ctx c = model_chunk_ctx(m, &narrow, m->d.chunks - 1, 0);
+    int owner = 0;
+    const int64_t row = batch_find(&m->d, e->width[0], place, &owner);
 
-    return head_logits(&m->head, &c, row_of(e, &c, row));
+    if (m->d.cp == 1) {
+        return head_logits(&m->head, &c, row_of(e, &c, row));
+    }
+    const struct tensor one = tensor_slice(m->grad[1], 0, 1);
+    if (owner == m->d.cp_rank) {
+        e->k->cast(&e->q, one, row_of(e, &c, row));
+    }
+    comm_wait(&e->cp, &e->q, comm_start_broadcast(&e->cp, &e->q, one, owner));
+    return head_logits(&m->head, &c, one);
 }
 
 /* Parts of the last stage's ranks to all ranks, whole; absent in other stages. */
@@ -374,22 +328,11 @@ static const real *tell_logits(struct engine *e, struct tensor part)
 const real *step_logits(struct engine *e, const int32_t *ids, int64_t n)
 {
     const struct model *m = e->model;
-    const int64_t window = m->d.arch.window, sp = m->d.sp;
-    const int64_t places = (n + sp - 1) / sp * sp; /* those behind n are seen by none before */
     struct turn t = {.e = e};
     struct tensor logits = tensor_none();
 
-    CHECK(n >= 1 && n <= m->d.S, "%lld tokens", (long long)n);
-    for (int64_t i = 0; i < places; i++) {
-        ((int32_t *)m->ids.data)[i] = i < n ? ids[i] : 0;
-        ((int32_t *)m->pos.data)[i] = (int32_t)i;
-        ((int32_t *)m->first[0].data)[i] = 0;
-        if (m->first[1].data != NULL) {
-            ((int32_t *)m->first[1].data)[i] = i >= window ? (int32_t)(i - window + 1) : 0;
-        }
-    }
     e->batch = 1;
-    e->width[0] = places;
+    e->width[0] = batch_tokens(m, ids, n);
     traffic_pass(&e->passing, 1);
     run(&t, &e->passing);
     if (m->chunks[m->d.chunks - 1].is_last) {

@@ -14,9 +14,9 @@ struct engine {
     struct memory memory;
     const struct kernels *k;
     struct queue q;
-    /* groups of one when opened; of ranks: set before the first step. embedding: first and last stage, which share a
-     * tied one */
-    struct comm world, tp, kv, dp, pp, embedding;
+    /* groups of one when opened; of ranks: set before the first step. dp: of ranks with other tokens, context parallel
+     * ones too. embedding: first and last stage, which share a tied one */
+    struct comm world, tp, kv, dp, cp, pp, embedding;
     struct traffic passing; /* of forward passes alone */
     struct scale scale;     /* of the loss; 1 in precisions that need none             */
     int64_t *width;         /* owned [micros]: places of its rows that a step works on */
@@ -55,7 +55,7 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
  * count in AdamW's t. */
 void step_run(struct engine *e, const struct step_input *in, struct step_result *result);
 
-/* Logits of the token behind `n` tokens, at most dims.S, by a forward pass over them: real [V], on all
+/* Logits of the token behind `n` tokens, at most dims.S_all, by a forward pass over them: real [V], on all
  * ranks, valid until the next call. All ranks call it. */
 const real *step_logits(struct engine *e, const int32_t *ids, int64_t n);
 

@@ -68,7 +68,8 @@ bool part_is_mine(const struct model *m, const struct weight *w, int i, enum par
 {
     const bool is_divided = part >= PART_MASTER && m->flat.slices > 1;
 
-    return share_of(w->id, &m->d).is_first && (is_divided || i % m->d.dp == m->d.dp_rank);
+    return share_of(w->id, &m->d).is_first &&
+           (is_divided || (i % m->d.dp == m->d.dp_rank && m->d.cp_rank == 0));
 }
 
 /* Elements [from, from + count) of this rank's matrix of a parameter, from `at` on in memory. */

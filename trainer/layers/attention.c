@@ -20,6 +20,20 @@ static bool drops_scores(struct dropout *drop, const struct attention *a, const 
     return drops;
 }
 
+/* Ranks that share sequences each have some of the queries, and all of the keys for a moment. */
+static void plan_context(struct attention *a, struct planner *p)
+{
+    const struct dims *d = p->d;
+    const int64_t cols = 2 * d->G_tp * d->K;
+
+    if (d->cp > 1) {
+        a->own = plan_scratch(p, d->act, d->R, cols);
+        a->all = plan_scratch(p, d->act, d->R * d->cp, cols);
+        a->placed = plan_scratch(p, d->act, d->R * d->cp, cols);
+        a->dplaced = plan_scratch(p, d->act, d->R * d->cp, cols);
+    }
+}
+
 void attention_plan(struct attention *a, struct planner *p, int layer)
 {
     static const enum param_id w[3] = {PARAM_Q_W, PARAM_K_W, PARAM_V_W};
@@ -40,6 +54,7 @@ void attention_plan(struct attention *a, struct planner *p, int layer)
         const size_t kept = layout_mark(p->lo, LIFE_SCRATCH);
         a->dmixed = plan_scratch(p, d->act, d->R, d->H_tp * d->K);
         a->dfused = plan_scratch(p, d->act, d->R, fused);
+        plan_context(a, p);
         /* What is rebuilt stays until the block has been through backward. */
         layout_release(p->lo, LIFE_SCRATCH, p->below ? scratch : kept);
     } else {
@@ -58,6 +73,39 @@ static void attend_cached(const struct attention *a, const struct ctx *c, int64_
     c->k->attention_decode(c->q, here(c, a->mixed), a->cache, here(c, a->fused), place, window, &s);
 }
 
+/* y[r] = x[rows[r]]: what an embedding does. */
+static void take_rows(const struct ctx *c, struct tensor y, struct tensor x, struct tensor rows)
+{
+    c->k->embedding_forward(c->q, y, rows, x, 0, tensor_none(), tensor_none());
+}
+
+/* Keys and values of whole sequences, for queries of this rank's chunks. Not kept: backward gathers them again. */
+static struct attention_context gather_keys(const struct attention *a, const struct ctx *c)
+{
+    const struct dims *d = c->d;
+    const struct tensor own = here(c, a->own), all = here(c, a->all);
+    const struct attention_context context = {.keys = here(c, a->placed),
+                                              .dkeys = here(c, a->dplaced),
+                                              .T = d->S_all,
+                                              .place0 = dims_place0(d),
+                                              .skip = dims_skip(d)};
+
+    c->k->take_columns(c->q, own, here(c, a->fused), d->H_tp * d->K);
+    comm_wait(c->cp, c->q, comm_start_all_gather(c->cp, c->q, all, own));
+    take_rows(c, context.keys, all, c->batch.order[0]);
+    return context;
+}
+
+/* This rank's rows of the sum of what all queries add to keys and values, into dfused, where these are 0. */
+static void scatter_keys(const struct attention *a, const struct ctx *c)
+{
+    const struct tensor own = here(c, a->own), all = here(c, a->all);
+
+    take_rows(c, all, here(c, a->dplaced), c->batch.order[1]);
+    comm_wait(c->cp, c->q, comm_start_reduce_scatter(c->cp, c->q, own, all));
+    c->k->add_columns(c->q, here(c, a->dfused), own, c->d->H_tp * c->d->K);
+}
+
 /* From fused to mixed and lse. */
 static void attend(const struct attention *a, const struct ctx *c)
 {
@@ -70,9 +118,14 @@ static void attend(const struct attention *a, const struct ctx *c)
         attend_cached(a, c, slides ? arch->window : 0);
         return;
     }
-    const bool drops = drops_scores(&drop, a, c);
+    const bool drops = drops_scores(&drop, a, c), shares = c->d->cp > 1;
+    struct attention_context context = {0};
+    if (shares) {
+        context = gather_keys(a, c);
+    }
     c->k->attention_forward(c->q, here(c, a->mixed), here(c, a->lse), here(c, a->fused),
-                            c->batch.first[slides], &s, drops ? &drop : NULL);
+                            c->batch.first[slides], &s, drops ? &drop : NULL,
+                            shares ? &context : NULL);
 }
 
 void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,
@@ -84,22 +137,37 @@ void attention_forward(const struct attention *a, const struct rope *r, const st
     linear_forward(&a->out, c, y, here(c, a->mixed));
 }
 
-void attention_backward(const struct attention *a, const struct rope *r, const struct ctx *c,
-                        struct tensor dx, struct tensor dy, struct tensor x)
+/* From dmixed to dfused. */
+static void attend_backward(const struct attention *a, const struct ctx *c)
 {
     const struct arch *arch = &c->d->arch;
     const bool slides = arch->window > 0 && a->layer >= arch->window_layer0;
     const struct attention_shape s = shape_of(c->d);
     const struct tensor saved[3] = {here(c, a->mixed), here(c, a->lse), here(c, a->fused)};
     struct dropout drop;
-    const bool drops = drops_scores(&drop, a, c);
+    const bool drops = drops_scores(&drop, a, c), shares = c->d->cp > 1;
+    struct attention_context context = {0};
 
+    if (shares) {
+        context = gather_keys(a, c);
+        c->k->zero(c->q, here(c, a->dfused));
+    }
+    c->k->attention_backward(c->q, here(c, a->dfused), here(c, a->dmixed), saved,
+                             c->batch.first[slides], &s, drops ? &drop : NULL,
+                             shares ? &context : NULL);
+    if (shares) {
+        scatter_keys(a, c);
+    }
+}
+
+void attention_backward(const struct attention *a, const struct rope *r, const struct ctx *c,
+                        struct tensor dx, struct tensor dy, struct tensor x)
+{
     if (a->again) {
         attend(a, c);
     }
     linear_backward(&a->out, c, here(c, a->dmixed), dy, here(c, a->mixed));
-    c->k->attention_backward(c->q, here(c, a->dfused), here(c, a->dmixed), saved,
-                             c->batch.first[slides], &s, drops ? &drop : NULL);
+    attend_backward(a, c);
     rope_backward(r, c, here(c, a->dfused));
     linear_backward(&a->qkv, c, dx, here(c, a->dfused), x);
 }

@@ -146,16 +146,26 @@ struct tensor tp_leave_backward(const struct ctx *c, struct tensor room, struct 
     return gather_rows(c, room, dy);
 }
 
-bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site)
+bool drop_inside(struct dropout *drop, const struct ctx *c, double p, int layer, int site)
 {
-    if (!c->training || !(c->d->dropout > 0.0)) {
+    if (!c->training || !(p > 0.0)) {
         return false;
     }
     *drop = c->drop;
-    drop->p = c->d->dropout;
+    drop->p = p;
     drop->S = c->d->S;
+    drop->place0 = dims_place0(c->d);
+    drop->skip = dims_skip(c->d);
     drop->layer = layer;
-    drop->site = (int)site;
+    drop->site = site;
+    return true;
+}
+
+bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site)
+{
+    if (!drop_inside(drop, c, c->d->dropout, layer, (int)site)) {
+        return false;
+    }
     if (c->d->sp > 1 && site != DROP_SCORES) { /* outside of divided layers */
         drop->row0 = c->d->tp_rank * (c->rows / c->d->sp);
     }

@@ -74,14 +74,16 @@ struct batch {
     struct tensor ids, labels; /* label < 0: not trained                                   */
     struct tensor pos;         /* position of the row in its sequence                      */
     struct tensor slot;        /* which sequence of the cache the row goes on; generating  */
-    struct tensor first[2];    /* first row that may be seen: without, with sliding window */
+    struct tensor first[2];    /* first place that may be seen: without, with sliding window */
+    struct tensor order
+        [2]; /* [R cp] context parallel: the row, of all ranks' rows, of every place; and back */
 };
 
 /* What a layer call runs on. */
 struct ctx {
     const struct kernels *k;
     struct queue *q;
-    struct comm *tp;
+    struct comm *tp, *cp; /* cp: training */
     const struct dims *d;
     struct batch batch;
     int64_t rows;        /* of this call; d->R in training                    */
@@ -117,7 +119,8 @@ enum drop_site {
     DROP_LORA /* and those after it, one for each lora_target */
 };
 
-/* Whether this call drops; fills *drop for a site. */
+/* Whether this call drops, with probability p; fills *drop for a site inside of divided layers; for any of the model's own. */
+bool drop_inside(struct dropout *drop, const struct ctx *c, double p, int layer, int site);
 bool drop_at(struct dropout *drop, const struct ctx *c, int layer, enum drop_site site);
 
 /* y = x w^T. When generating, each row by itself: what else is in the batch does not change a text. */
@@ -205,6 +208,9 @@ struct attention {
     struct tensor cache[2];          /* keys, values [B, S G K], when generating */
     int layer;
     bool again; /* mixed and lse are made again in backward */
+    /* scratch, context parallel: keys and values of this rank's rows, of all ranks' rows, of all places; gradients of
+     * those */
+    struct tensor own, all, placed, dplaced;
 };
 void attention_plan(struct attention *a, struct planner *p, int layer);
 void attention_forward(const struct attention *a, const struct rope *r, const struct ctx *c,

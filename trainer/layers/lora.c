@@ -51,16 +51,10 @@ void lora_plan(struct lora *l, struct planner *p, enum lora_target target, int64
 
 static bool drops(const struct lora *l, const struct ctx *c, struct dropout *drop)
 {
-    if (!c->training || !(c->d->arch.lora.dropout > 0.0)) {
-        return false;
-    }
-    *drop = c->drop;
-    drop->p = c->d->arch.lora.dropout;
-    drop->S = c->d->S;
-    drop->layer = l->layer;
-    drop->site = l->site;
+    const bool drops = drop_inside(drop, c, c->d->arch.lora.dropout, l->layer, l->site);
+
     drop->feature0 = l->input0;
-    return true;
+    return drops;
 }
 
 /* What goes into A: x, or what dropout leaves of it. */
