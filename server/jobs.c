@@ -188,6 +188,7 @@ static json_t *layout_json(const json_t *resolved)
         const char *field;
         int *size;
     } axes[] = {{"tensor_model_parallel_size", &mesh.tp},
+                {"context_parallel_size", &mesh.cp},
                 {"pipeline_model_parallel_size", &mesh.pp}};
     int devices = (int)json_integer_value(json_object_get(resolved, "devices"));
     char text[PLAN_LAYOUT];

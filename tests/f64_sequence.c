@@ -30,6 +30,8 @@ static const struct mesh_sizes two_of_two = {.tp = 2, .cp = 1, .dp = 2, .pp = 1,
 
 static const struct mesh_sizes shared = {.tp = 1, .cp = 2, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes shared_by_three = {.tp = 1, .cp = 3, .dp = 1, .pp = 1, .ep = 1};
+static const struct mesh_sizes shared_by_four = {.tp = 1, .cp = 4, .dp = 1, .pp = 1, .ep = 1};
+static const struct mesh_sizes copies_shared = {.tp = 4, .cp = 2, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes shared_and_divided = {.tp = 2, .cp = 2, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes shared_and_staged = {.tp = 1, .cp = 2, .dp = 2, .pp = 2, .ep = 1};
 
@@ -50,6 +52,7 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes)
     }
     for (int rank = 0; rank < sizes->tp * sizes->cp * sizes->dp * sizes->pp; rank++) {
         EXPECT_NEAR(many->told[rank], one->told[0], 1e-9);
+        EXPECT_NEAR(many->judged[rank], one->judged[0], 1e-9);
     }
     const double off = weight_difference(many, one, params_count(&a));
     printf("# %s on tp %d cp %d: loss %.6f to %.6f, weights differ by %.1e\n", c->name, sizes->tp,
@@ -199,6 +202,8 @@ static void ranks_that_share_sequences_are_one_rank(void)
     compare(&gpt, &shared_by_three);
     compare(&packed, &shared);
     compare(&packed, &shared_by_three);
+    compare(&packed, &shared_by_four);
+    compare(&packed, &copies_shared);
     compare(&window, &shared);
     compare(&adapters, &shared_and_divided);
     compare(&narrow, &shared_and_divided);

@@ -301,8 +301,8 @@ static inline void save_folder(struct engine *e, const char *dir, struct found *
 static inline double judge(struct engine *e)
 {
     const struct dims *d = &e->model->d;
-    const int64_t n = LAYOUT_BATCH * d->R;
-    struct token_file file = {.header.tokens = 5 * d->S + 8};
+    const int64_t n = LAYOUT_BATCH * d->S_all;
+    struct token_file file = {.header.tokens = 5 * d->S_all + 8};
     uint16_t *text = calloc((size_t)file.header.tokens, sizeof *text);
     int32_t *memory = calloc((size_t)(4 * n), sizeof *memory);
     struct step_result r;
@@ -312,7 +312,7 @@ static inline double judge(struct engine *e)
         text[i] = (uint16_t)(i * i % d->V);
     }
     file.u16 = text;
-    const struct data_set set = {.file = &file, .end = file.header.tokens, .S = d->S};
+    const struct data_set set = {.file = &file, .end = file.header.tokens, .S = d->S_all};
     const struct data_rows rows = {memory, memory + n, memory + 2 * n, memory + 3 * n};
     CHECK(step_evaluate(e, &set, &rows, NULL, NULL, &r), "an evaluation ended early");
     CHECK(r.tokens == file.header.tokens - 1, "%lld tokens", (long long)r.tokens);

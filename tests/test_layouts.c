@@ -16,7 +16,7 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes, do
     if (one != NULL && many != NULL) {
         for (int i = 0; i < LAYOUT_STEPS; i++) {
             EXPECT_NEAR(many->loss[i], one->loss[i], tolerance);
-            for (int rank = 0; rank < sizes->tp * sizes->dp * sizes->pp; rank++) {
+            for (int rank = 0; rank < sizes->tp * sizes->cp * sizes->dp * sizes->pp; rank++) {
                 EXPECT(many->skipped[rank][i] == one->skipped[0][i]);
                 EXPECT(many->scale[rank][i] == one->scale[0][i]);
             }
@@ -32,7 +32,8 @@ static void compare(const struct job_case *c, const struct mesh_sizes *sizes, do
 static const struct mesh_sizes meshes[] = {
     {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1}, {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
     {.tp = 2, .cp = 1, .dp = 4, .pp = 1, .ep = 1}, {.tp = 1, .cp = 1, .dp = 1, .pp = 2, .ep = 1},
-    {.tp = 2, .cp = 1, .dp = 2, .pp = 2, .ep = 1},
+    {.tp = 2, .cp = 1, .dp = 2, .pp = 2, .ep = 1}, {.tp = 2, .cp = 2, .dp = 1, .pp = 1, .ep = 1},
+    {.tp = 1, .cp = 2, .dp = 2, .pp = 2, .ep = 1},
 };
 
 static void float_ranks_are_one_rank(void)

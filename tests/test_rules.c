@@ -19,7 +19,8 @@ static const struct {
     {RULE_WHOLE_COPIES, "\"devices\":5,\"tensor_model_parallel_size\":2", CONFIG(8, 4, 96),
      "devices",
      "divided over 2 devices (tensor_model_parallel_size 2 x "
-     "pipeline_model_parallel_size 1), and 5 devices do not hold whole copies; 4 or 6 "
+     "context_parallel_size 1 x pipeline_model_parallel_size 1), and 5 devices do not hold whole "
+     "copies; 4 or 6 "
      "would work"},
     {RULE_MICRO_BATCH, "\"micro_batch_size\":3", CONFIG(8, 4, 96), "micro_batch_size",
      "global_batch_size 8 is not a multiple of micro_batch_size 3; 2 or 4 would work"},
@@ -64,10 +65,15 @@ static const struct {
      "pipeline_model_parallel_size",
      "4 layers do not divide among 3 pipeline ranks with 1 stages each; layers_per_stage auto "
      "would place them; 2 or 4 would work"},
+    {RULE_CONTEXT, "\"context_parallel_size\":3,\"sequence_length\":32", CONFIG(8, 4, 96),
+     "sequence_length",
+     "context_parallel_size 3 divides a sequence into 6 chunks, and sequence_length 32 is not a "
+     "multiple of that; 30 or 36 would work"},
     {RULE_SEQUENCE,
      "\"tensor_model_parallel_size\":4,\"sequence_parallel\":\"yes\",\"sequence_length\":30",
      CONFIG(8, 4, 96), "sequence_length",
-     "sequence_length 30 must be a multiple of tensor_model_parallel_size 4; 28 or 32 would work"},
+     "sequence_length 30 must be a multiple of 4 (tensor_model_parallel_size 4 x "
+     "context_parallel_size 1); 28 or 32 would work"},
 };
 
 /* How often each rule came up. */
@@ -122,6 +128,8 @@ static void what_goes_together_is_let_through(void)
         "\"devices\":4,\"micro_batch_size\":2,\"use_distributed_optimizer\":\"yes\"",
         "\"devices\":3,\"global_batch_size\":9",
         "\"sequence_parallel\":\"yes\",\"sequence_length\":31", /* on one rank it is off */
+        "\"context_parallel_size\":4,\"tensor_model_parallel_size\":2,\"sequence_parallel\":"
+        "\"yes\",\"devices\":16,\"sequence_length\":40",
         "\"pipeline_model_parallel_size\":3,\"layers_per_stage\":\"auto\"",
         "\"pipeline_model_parallel_size\":2,\"num_virtual_stages_per_pipeline_rank\":2,"
         "\"microbatch_group_size_per_virtual_pipeline_stage\":3,\"micro_batch_size\":1"};

@@ -60,11 +60,12 @@ int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, stru
 struct mesh_sizes plan_mesh(const struct spec *s)
 {
     const int tp = (int)s->tensor_model_parallel_size, pp = (int)s->pipeline_model_parallel_size;
-    const int devices = s->devices > 0 ? (int)s->devices : tp * pp;
+    const int cp = (int)s->context_parallel_size, model = tp * cp * pp;
+    const int devices = s->devices > 0 ? (int)s->devices : model;
 
-    CHECK(tp * pp >= 1 && devices % (tp * pp) == 0, "%d devices for tp %d x pp %d", devices, tp,
-          pp);
-    return (struct mesh_sizes){.tp = tp, .cp = 1, .dp = devices / (tp * pp), .pp = pp, .ep = 1};
+    CHECK(model >= 1 && devices % model == 0, "%d devices for tp %d x cp %d x pp %d", devices, tp,
+          cp, pp);
+    return (struct mesh_sizes){.tp = tp, .cp = cp, .dp = devices / model, .pp = pp, .ep = 1};
 }
 
 void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s)
@@ -94,6 +95,7 @@ int plan_dims(struct dims *out, const struct arch *a, const struct spec *s,
     *out = dims_make(a, s, sizes->micro_batch, sizes->sequence, 1);
     dims_divide_layers(out, &place, m->pp,
                        (int)s->microbatch_group_size_per_virtual_pipeline_stage);
+    dims_divide_context(out, m->size.cp, m->cp);
     dims_divide_batch(out, m->size.dp, m->dp, s->use_distributed_optimizer == DISTRIBUTED_YES);
     out->sequence = s->sequence_parallel == SEQUENCE_PARALLEL;
     dims_divide(out, m->size.tp, m->tp);

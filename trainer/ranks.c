@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum kind { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_PP, KIND_EMBEDDING, KIND_COUNT };
+enum kind { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_CP, KIND_PP, KIND_EMBEDDING, KIND_COUNT };
 
 /* Bytes of a slab for each rank of a job: pieces that stay in a core's cache. */
 enum { SLAB = 128 << 10 };
@@ -52,7 +52,8 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
     const struct seat seats[] = {
         {&e->world, KIND_WORLD, GROUP_WORLD, "world", false},
         {&e->tp, KIND_TP, GROUP_TP, "tensor parallel", false},
-        {&e->dp, KIND_DP, GROUP_DP, "data parallel", false},
+        {&e->dp, KIND_DP, GROUP_DP_CP, "data parallel", false},
+        {&e->cp, KIND_CP, GROUP_CP, "context parallel", false},
         {&e->pp, KIND_PP, GROUP_PP, "pipeline", true},
         {&e->embedding, KIND_EMBEDDING, GROUP_EMBEDDING, "embedding", false}};
     int *members = calloc((size_t)m->world, sizeof *members), mine = 0, rc = 0;
@@ -77,7 +78,7 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
 
 void ranks_leave(struct engine *e)
 {
-    struct comm *const all[] = {&e->world, &e->tp, &e->kv, &e->dp, &e->pp, &e->embedding};
+    struct comm *const all[] = {&e->world, &e->tp, &e->kv, &e->dp, &e->cp, &e->pp, &e->embedding};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         comm_close(all[i]);

@@ -8,7 +8,7 @@
 
 /* Numbers that rows speak of. Where the request leaves one open, one that breaks nothing. */
 struct rule_sizes {
-    long long devices, tp, pp, dp;
+    long long devices, tp, cp, pp, dp;
     long long model;         /* devices that one copy of the model is divided over */
     long long micro, global; /* samples */
     long long micros;        /* of a data-parallel rank in a step */
@@ -55,7 +55,8 @@ static const struct row rows[RULE_COUNT] = {
 /* Data-parallel ranks; as if they were whole where they are not. */
 static int64_t copies_of(const struct spec *s)
 {
-    const int64_t model = s->tensor_model_parallel_size * s->pipeline_model_parallel_size;
+    const int64_t model =
+        s->tensor_model_parallel_size * s->context_parallel_size * s->pipeline_model_parallel_size;
     const int64_t copies = s->devices / model;
 
     return copies > 0 ? copies : 1;
@@ -79,6 +80,7 @@ int64_t rules_micro_batch(const struct spec *s)
 static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
 {
     struct rule_sizes z = {.tp = s->tensor_model_parallel_size,
+                           .cp = s->context_parallel_size,
                            .pp = s->pipeline_model_parallel_size,
                            .stages = s->num_virtual_stages_per_pipeline_rank,
                            .group = s->microbatch_group_size_per_virtual_pipeline_stage,
@@ -89,7 +91,7 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
                            .global = s->global_batch_size,
                            .sequence = s->sequence_length};
 
-    z.model = z.tp * z.pp;
+    z.model = z.tp * z.cp * z.pp;
     z.devices = s->devices > 0 ? s->devices : z.model;
     z.micros = z.global / (z.micro * z.dp);
     z.passes = z.group > 0 ? z.group : z.pp;

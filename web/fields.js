@@ -58,6 +58,7 @@ export const GROUPS = [
       'devices',
       'tensor_model_parallel_size',
       'sequence_parallel',
+      'context_parallel_size',
       'pipeline_model_parallel_size',
       'layers_per_stage',
       'num_virtual_stages_per_pipeline_rank',

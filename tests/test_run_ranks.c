@@ -1,0 +1,105 @@
+/* test_run_ranks.c - real runs in job folders on several ranks: as one rank, with the memory that was planned. */
+#include "tests/resume.h"
+
+enum { ROUNDING = 1024 }; /* bytes, of tensors to lines of a cache */
+
+/* A run as its request says, to its end: what its events tell of the first rank. */
+struct told {
+    struct outcome run;
+    char layout[80];
+    json_int_t saved, scratch, ranks; /* bytes of those regions */
+};
+
+static void read_ready(struct told *t, const char *name)
+{
+    struct event_reader *reader = NULL;
+    enum event_found found = EVENT_FOUND_NONE;
+    char dir[PATH];
+    struct event e;
+    struct err err = {0};
+
+    (void)snprintf(dir, sizeof dir, "%s/%s", scratch, name);
+    CHECK(event_reader_open(&reader, dir, 0, &err) == 0, "%s", err.text);
+    while (event_reader_next(reader, &found, &e, &err) == 0 && found != EVENT_FOUND_NONE) {
+        if (e.type == EVENT_READY) {
+            const json_t *memory = json_object_get(e.object, "memory");
+            const char *layout = json_string_value(json_object_get(e.object, "layout"));
+            (void)snprintf(t->layout, sizeof t->layout, "%s", layout != NULL ? layout : "");
+            t->ranks = json_integer_value(json_object_get(e.object, "ranks"));
+            t->saved = json_integer_value(json_object_get(memory, "saved"));
+            t->scratch = json_integer_value(json_object_get(memory, "scratch"));
+        }
+    }
+    event_reader_close(reader);
+}
+
+static struct told run(const char *name, const char *more)
+{
+    struct told t = {.run = run_through(name, more)};
+
+    read_ready(&t, name);
+    printf("# %s: %s, loss %.5f to %.5f, saved %lld, scratch %lld\n", name, t.layout, t.run.loss[1],
+           t.run.loss[STEPS], (long long)t.saved, (long long)t.scratch);
+    (void)fflush(stdout);
+    return t;
+}
+
+/* But for the order of sums. */
+static void expect_near(const struct told *t, const struct told *one, double tolerance)
+{
+    for (int i = 1; i <= STEPS; i++) {
+        EXPECT_NEAR(t->run.loss[i], one->run.loss[i], tolerance);
+    }
+    EXPECT_NEAR(t->run.eval, one->run.eval, tolerance);
+}
+
+static void ranks_of_a_job_share_its_sequences(void)
+{
+    const struct told one = run("one", ",\"threads\":1,\"micro_batch_size\":1");
+    const struct told two =
+        run("two", ",\"threads\":1,\"micro_batch_size\":1,\"context_parallel_size\":2,"
+                   "\"use_distributed_optimizer\":\"yes\"");
+    const struct told four =
+        run("four", ",\"threads\":1,\"micro_batch_size\":1,\"context_parallel_size\":2,"
+                    "\"tensor_model_parallel_size\":2,\"sequence_parallel\":\"yes\"");
+
+    EXPECT(strcmp(one.layout, "") == 0 && strcmp(two.layout, "cp 2") == 0 &&
+           strcmp(four.layout, "tp 2 x cp 2") == 0);
+    EXPECT(two.ranks == 2 && four.ranks == 4);
+    EXPECT(two.saved <= one.saved / 2 + ROUNDING && four.saved <= one.saved / 4 + ROUNDING);
+    expect_near(&two, &one, 2e-4);
+    expect_near(&four, &one, 2e-4);
+}
+
+static void what_is_made_again_is_planned(void)
+{
+    const struct told all = run("kept", "");
+    const struct told some = run("some", ",\"recompute\":\"selective\",\"recompute_modules\":"
+                                         "\"core_attn, mlp\"");
+    const struct told full = run("full", ",\"recompute\":\"full\",\"recompute_method\":\"uniform\","
+                                         "\"recompute_num_layers\":2");
+
+    EXPECT(all.saved > some.saved && some.saved > full.saved && full.saved > 0);
+    EXPECT(same(&all.run, &some.run) && same(&all.run, &full.run));
+}
+
+static void a_killed_job_with_shared_sequences_goes_on(void)
+{
+    const char *more = ",\"threads\":1,\"context_parallel_size\":2,\"recompute\":\"selective\"";
+    const struct outcome whole = run_through("ranks-whole", more);
+    const struct outcome killed = run_interrupted("ranks-killed", more, 17, SIGKILL);
+
+    EXPECT(whole.attempts == 1 && killed.attempts == 2);
+    EXPECT(same(&whole, &killed));
+}
+
+int main(void)
+{
+    scratch_make();
+    write_text(in_scratch("text.txt"), 400);
+    RUN(ranks_of_a_job_share_its_sequences);
+    RUN(what_is_made_again_is_planned);
+    RUN(a_killed_job_with_shared_sequences_goes_on);
+    scratch_remove();
+    return tap_done();
+}
