@@ -78,6 +78,7 @@ static inline void make_job(char dir[PATH], const char *name, const char *more)
 
 static inline pid_t start(const char *dir)
 {
+    (void)fflush(NULL);
     const pid_t pid = fork();
 
     CHECK(pid >= 0, "fork");
