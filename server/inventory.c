@@ -17,6 +17,7 @@
 #include "server/log.h"
 #include "server/margins.h"
 #include "server/probe.h"
+#include "server/room.h"
 #include "server/self_test.h"
 #include "trainer/protocol.h"
 
@@ -499,14 +500,14 @@ static uint64_t session_bytes(pid_t session)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Main memory that runs on `held` devices were granted and have not touched yet is not free for others. */
-static int find_untouched(sqlite3 *db, const struct inventory *v, uint64_t held,
-                          uint64_t *untouched, struct err *err)
+/* What the runs on `held` devices were granted of main memory, and what of it they have touched. The slots of the others
+ * in `held` are lent to models. */
+static int find_granted(sqlite3 *db, const struct inventory *v, uint64_t held, uint64_t *leased,
+                        struct main_memory *out, struct err *err)
 {
     sqlite3_stmt *q = NULL;
     bool row = true;
 
-    *untouched = 0;
     TRY(db_query(&q, db, err,
                  /* by leases, which are few: a plan that walks the jobs reads all of them */
                  "SELECT j.id, j.device_bytes, group_concat(l.device) FROM leases l"
@@ -519,31 +520,15 @@ static int find_untouched(sqlite3 *db, const struct inventory *v, uint64_t held,
         const uint64_t counted = desk_device_mask(v->machine, db_text(q, 2)) & held;
         const uint64_t granted =
             (uint64_t)sqlite3_column_int64(q, 1) * (uint64_t)__builtin_popcountll(counted);
-        const uint64_t touched = granted > 0 ? session_bytes(job_pid_launcher(dir)) : 0;
-        *untouched += granted > touched ? granted - touched : 0;
+        const uint64_t resident = granted > 0 ? session_bytes(job_pid_launcher(dir)) : 0;
+        const uint64_t touched = resident < granted ? resident : granted;
+        *leased |= counted;
+        out->touched += touched;
+        out->untouched += granted - touched;
         rc = db_next(q, &row, err);
     }
     sqlite3_finalize(q);
     return rc;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
-/* Others compute on the card. A display takes a little of it, and is not meant. */
-static bool is_foreign(const struct device *d, const struct device_now *now)
-{
-    uint64_t bytes = 0;
-
-    for (int i = 0; i < now->process_count && i < DEVICE_PROCESSES; i++) {
-        const struct device_process *p = &now->processes[i];
-        if (!p->is_ours) {
-            bytes += p->bytes > 0 ? p->bytes : now->used_bytes; /* 0: not known */
-        }
-    }
-    return bytes > d->memory_bytes / 32 || now->process_count > DEVICE_PROCESSES;
 }
 
 static int view_device(const struct inventory *v, const struct reading *r, sqlite3 *db, int i,
@@ -555,12 +540,12 @@ static int view_device(const struct inventory *v, const struct reading *r, sqlit
     uint64_t margin = 0;
 
     TRY(margins_of(db, margins_card(d), &margin, err));
-    out->capacity[i] = less(d->memory_bytes, d->reserved_bytes + margin);
-    out->room[i] = out->capacity[i];
+    const uint64_t kept = d->reserved_bytes + margin;
+    out->capacity[i] = d->memory_bytes > kept ? d->memory_bytes - kept : 0;
     if (d->is_usable && now->fault == FAULT_NONE && (r->quarantined & bit) == 0) {
         out->good |= bit;
     }
-    if (d->kind == DEVICE_GPU && is_foreign(d, now)) {
+    if (d->kind == DEVICE_GPU && room_is_busy(d, now)) {
         out->busy |= out->good & bit;
     }
     return 0;
@@ -569,24 +554,30 @@ static int view_device(const struct inventory *v, const struct reading *r, sqlit
 int inventory_view(const struct inventory *v, const struct reading *r, sqlite3 *db, uint64_t held,
                    struct view *out, struct err *err)
 {
-    uint64_t untouched = 0;
+    const bool is_file = v->file[0] != '\0';
+    struct main_memory main = {.free = r->main_free};
+    uint64_t leased = 0;
 
     *out = (struct view){.machine = v->machine};
     for (int i = 0; i < v->machine->device_count; i++) {
         TRY(view_device(v, r, db, i, out, err));
     }
-    if (v->file[0] == '\0') {
-        TRY(find_untouched(db, v, held, &untouched, err));
+    if (!is_file) {
+        TRY(find_granted(db, v, held, &leased, &main, err));
     }
-    const uint64_t main_free = less(r->main_free, untouched);
+    for (int i = 0; i < v->machine->device_count; i++) {
+        const bool is_lent = ((held & ~leased) >> i & 1U) != 0;
+        main.loaned += is_lent && v->machine->devices[i].kind == DEVICE_CPU ? out->capacity[i] : 0;
+    }
     for (int i = 0; i < v->machine->device_count; i++) {
         const struct device *d = &v->machine->devices[i];
-        const uint64_t free =
-            d->kind == DEVICE_GPU || v->file[0] != '\0'
-                ? less(r->now[i].free_bytes, d->memory_bytes - d->reserved_bytes - out->capacity[i])
-                : main_free;
-        if ((held >> i & 1U) == 0 && free < out->room[i]) {
-            out->room[i] = free;
+        const uint64_t all = out->capacity[i];
+        const bool is_held = (held >> i & 1U) != 0;
+        if (d->kind == DEVICE_GPU || is_file) {
+            out->room[i] = is_held ? room_after_run(d, &r->now[i], all, is_file)
+                                   : room_now(d, &r->now[i], all);
+        } else {
+            out->room[i] = is_held ? room_slot_after(&main, all) : room_slot_now(&main, all);
         }
     }
     return 0;

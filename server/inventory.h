@@ -46,8 +46,8 @@ int inventory_release(struct inventory *v, struct tx *tx, int device, struct err
 /* Read anew which devices are quarantined, after a commit of the above. */
 void inventory_reload(struct inventory *v);
 
-/* What placement may give out (place.h): `held` are devices that runs hold; the memory of those counts as
- * free once they have left. Margins of `margins` (store) are taken off. */
+/* What placement may give out (place.h): `held` are devices that runs or models hold; their room is
+ * what these will leave, without what processes outside hold there (room.h). Margins of `margins` (store) are taken off. */
 int inventory_view(const struct inventory *v, const struct reading *r, sqlite3 *db, uint64_t held,
                    struct view *out, struct err *err);
 

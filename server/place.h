@@ -23,7 +23,7 @@ struct view {
                                          * quarantined, not lost                                     */
     uint64_t busy; /* mask, part of good: foreign processes hold too much now   */
     uint64_t room
-        [MACHINE_DEVICES]; /* bytes for a job now: free memory less margins; capacity where a job runs */
+        [MACHINE_DEVICES]; /* bytes for a job now: free memory less margins; where a job runs what it will leave */
     uint64_t
         capacity[MACHINE_DEVICES]; /* bytes for a job once foreign processes are gone           */
 };

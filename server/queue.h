@@ -14,11 +14,12 @@
  *
  * Head reservation. R is the earliest moment at which place_now() finds a set for the head among the devices
  * that are free then: those of runs count as free at free_at (end of the time limit and the grace; of the grace when it
- * is stopping), those of windows at their end. S is that set. Later jobs start now only outside S, or when
+ * is stopping), those of windows at their end. Memory that processes outside hold counts as theirs at every moment, also
+ * under runs: no start is promised on it. S is that set. Later jobs start now only outside S, or when
  * their own limit and grace are over at R; and those of the head's owner or array only if the limits then still leave
- * room for the head. What is promised: as long as the jobs that stand before the
- * head stay the same, no device that it needs is lost or becomes busy (others may be found to hold memory there when a run has left it), no limit is lowered and no window is added,
- * it starts at R or before.
+ * room for the head. What is promised: as long as the jobs that stand before the head stay the same, no device that it
+ * needs is lost, processes outside take no more memory, no limit is lowered and no window is added, it starts at R or
+ * before.
  *
  * Preemption. For the head, when it would start later than a grace from now, and after it for others in order, runs of strictly worse classes that are
  * preemptible, have run for min_run_s and were preempted fewer than max_preemptions times in a day are told to save and

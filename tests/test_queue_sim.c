@@ -129,20 +129,17 @@ static void submit(struct lab *l)
     l->disturbed = true;
 }
 
-/* Others' memory shows where nothing of ours runs. */
-static void show_room(struct lab *l, uint64_t held)
+/* Others' memory is known also where runs of ours are: it is not what these will leave. */
+static void show_room(struct lab *l)
 {
     for (int i = 0; i < l->machine.device_count; i++) {
-        const uint64_t all = l->view.capacity[i], others = (held >> i & 1) != 0 ? 0 : l->foreign[i];
+        const uint64_t all = l->view.capacity[i], others = l->foreign[i];
         l->view.room[i] = all > others ? all - others : 0;
     }
 }
 
 static void end_run(struct lab *l, struct life *x, bool requeue)
 {
-    for (int i = 0; i < l->machine.device_count; i++) {
-        l->disturbed = l->disturbed || ((x->job.held >> i & 1) != 0 && l->foreign[i] != 0);
-    }
     x->job.held = 0;
     x->job.is_stopping = false;
     x->phase = requeue ? WAITING : ENDED;
@@ -484,7 +481,7 @@ static void run_pass(struct lab *l)
     struct queue_plan p, again;
     struct err err = {0};
 
-    show_room(l, held_now(l));
+    show_room(l);
     for (int i = 0; i < l->count; i++) {
         if (l->lives[i].phase != ENDED) {
             index[n] = i;

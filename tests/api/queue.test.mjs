@@ -181,6 +181,25 @@ test('memory that nobody says who holds is waited for, by the job that needs it 
   });
 });
 
+test('no start is promised on memory that others hold under a run', async () => {
+  const machine = await machineFile('under', 1);
+  const [device] = machine.devices;
+  await withHoned(['--machine', machine.path], async (honed, submit) => {
+    await running(honed, await submit('ms=20'));
+    const next = await submit('ms=20', { max_steps: 5 });
+    const head = await until(honed, next.id, (now) => now.reason_code === 'devices', WAIT);
+    assert.ok(head.expected_start_at > 0);
+    device.free_bytes = 0;
+    await machine.write();
+    const waiting = await until(honed, next.id, (now) => now.reason_code === 'busy', WAIT);
+    assert.equal(waiting.expected_start_at, null);
+    assert.equal((await queueOf(honed)).head, null);
+    device.free_bytes = 79 * GIB;
+    await machine.write();
+    assert.ok((await until(honed, next.id, (now) => now.reason_code === 'devices', WAIT)).expected_start_at > 0);
+  });
+});
+
 test('a job is on devices of one kind, and waits for that many of one', async () => {
   const machine = await machineFile('kinds', 3);
   machine.devices[1].kind = 'cpu';
