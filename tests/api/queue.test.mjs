@@ -210,7 +210,7 @@ test('a job is on devices of one kind, and waits for that many of one', async ()
     const two = await submit('ms=20', { devices: 2 });
     const waiting = await until(honed, two.id, (now) => now.reason_code === 'missing', WAIT);
     assert.match(waiting.reason, /^needs 2 devices with .* GiB each, and only 1 is in order/);
-    const no = await refused(submit('ms=20', { devices: 3 }));
+    const no = await refused(submit('ms=20', { devices: 3, global_batch_size: 6 }));
     assert.match(no.message, /asks for 3 devices and this machine has 2 of one kind/);
   });
 });
