@@ -72,18 +72,20 @@ static inline double bubble_now(void)
 static inline void bubble_attention_forward(struct queue *q, struct tensor out, struct tensor lse,
                                             struct tensor qkv, struct tensor first,
                                             const struct attention_shape *s,
-                                            const struct dropout *drop)
+                                            const struct dropout *drop,
+                                            const struct attention_context *context)
 {
-    kernels_cpu()->attention_forward(q, out, lse, qkv, first, s, drop);
+    kernels_cpu()->attention_forward(q, out, lse, qkv, first, s, drop, context);
     bubble_spend(1.0);
 }
 
 static inline void bubble_attention_backward(struct queue *q, struct tensor dqkv,
                                              struct tensor dout, const struct tensor saved[3],
                                              struct tensor first, const struct attention_shape *s,
-                                             const struct dropout *drop)
+                                             const struct dropout *drop,
+                                             const struct attention_context *context)
 {
-    kernels_cpu()->attention_backward(q, dqkv, dout, saved, first, s, drop);
+    kernels_cpu()->attention_backward(q, dqkv, dout, saved, first, s, drop, context);
     bubble_spend(2.0);
 }
 

@@ -25,7 +25,7 @@ static int check_sizes(const struct arch *a, int ranks, int chunks, struct err *
                           "must lie between 1 and %d",
                           chunks, ranks, ranks == 1 ? 1 : PLACEMENT_CHUNKS);
     }
-    if (ranks < 1 || ranks > PLACEMENT_STAGES / chunks || ranks * chunks > a->L + 2) {
+    if (ranks < 1 || ranks > PLACEMENT_STAGES / chunks || (int64_t)ranks * chunks > a->L + 2) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "pipeline_model_parallel_size",
                           "%d pipeline ranks with %d stages each are too many for a model of %lld "
                           "layers",

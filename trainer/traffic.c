@@ -128,7 +128,7 @@ static int give_slots(struct traffic *t, int chunk, char *taken)
             const struct errand *e = &t->errands[*place_of(t, true, a.chunk, a.micro)];
             slot = chunk >= 0 ? e->own_slot : e->slot;
         }
-        taken[slot] = a.forward;
+        taken[slot] = a.forward ? 1 : 0;
         if (chunk >= 0) {
             t->errands[i].own_slot = slot;
         } else {
