@@ -5,6 +5,7 @@
 
 #include "trainer/base/clock.h"
 #include "trainer/ckpt/folder.h"
+#include "trainer/plan.h"
 
 /* Four layers with a tied embedding; four microbatches in a step. */
 #define MODEL                                                                              \
@@ -151,10 +152,55 @@ static void others_go_on_from_its_checkpoints(void)
     }
 }
 
+/* The plan of a rank of a pipeline of four, as `more` has it. */
+static struct plan plan_of(const char *more, int rank)
+{
+    static const char request[] = "{\"training_file\":\"t\",\"tokenizer_vocab_size\":300,"
+                                  "\"global_batch_size\":16,\"sequence_length\":64" MODEL "%s}";
+    char text[sizeof request + 200];
+    struct spec s;
+    struct arch a;
+    struct plan p;
+    struct err err = {0};
+
+    (void)snprintf(text, sizeof text, request, more);
+    json_t *object = json_loads(text, 0, NULL);
+    CHECK(object != NULL && spec_parse(&s, object, &err) == 0, "%s", err.text);
+    CHECK(plan_config_arch(&a, &s, 0, &err) == 0, "%s", err.text);
+    const int rc = rank < 0 ? plan_make(&p, &a, &s, 1, &err) : plan_rank(&p, &a, &s, 1, rank, &err);
+    CHECK(rc == 0, "%s", err.text);
+    spec_free(&s);
+    json_decref(object);
+    return p;
+}
+
+/* The first stage keeps four microbatches, the last one; and the devices of all must have room for the largest. */
+static void the_plan_is_that_of_the_rank_that_takes_most(void)
+{
+    static const char four[] = ",\"pipeline_model_parallel_size\":4";
+    const struct plan one = plan_of("", 0), all = plan_of(four, -1);
+    struct plan of[4];
+    size_t most = 0, weights = 0;
+
+    for (int r = 0; r < 4; r++) {
+        of[r] = plan_of(four, r);
+        most = of[r].total > most ? of[r].total : most;
+        weights += of[r].region[LIFE_WEIGHT];
+        EXPECT(of[r].parameters == one.parameters && of[r].trainable == one.trainable);
+        EXPECT(of[r].ranks == 4 && of[r].arenas < one.arenas);
+    }
+    const size_t step = of[1].region[LIFE_SAVED] - of[2].region[LIFE_SAVED];
+    EXPECT(step > 0 && of[0].region[LIFE_SAVED] - of[1].region[LIFE_SAVED] == step);
+    EXPECT(of[0].region[LIFE_SAVED] > 3 * of[3].region[LIFE_SAVED]);
+    EXPECT(all.total == most && all.parameters == one.parameters);
+    EXPECT(weights >= one.region[LIFE_WEIGHT]); /* the tied embedding twice */
+}
+
 int main(void)
 {
     scratch_make();
     write_text(in_scratch("text.txt"), 400);
+    RUN(the_plan_is_that_of_the_rank_that_takes_most);
     RUN(a_pipeline_learns_what_one_rank_does);
     RUN(a_killed_pipeline_resumes_as_if_it_had_never_stopped);
     RUN(others_go_on_from_its_checkpoints);

@@ -246,6 +246,47 @@ static void bubbles_are_as_small_as_published(void)
     }
 }
 
+/* The slots and rings of a rank's step. */
+struct needs {
+    int slots, own_slots, rooms[LINES];
+};
+
+static struct needs needs_of(const struct pipe *pipe, int chunk)
+{
+    struct player p;
+    struct needs n;
+
+    open_player(&p, pipe, 0);
+    n = (struct needs){p.t.slots, p.t.own_slots[chunk], {p.t.line[0].rooms, p.t.line[1].rooms}};
+    close_player(&p);
+    return n;
+}
+
+/* So a batch may grow while a job trains, in whole groups of microbatches, with the memory of the largest. */
+static void shorter_steps_need_no_more(void)
+{
+    int compared = 0;
+
+    for (int i = 0; i < 4 * 4 * 4; i++) {
+        const int chunks = i % 4 + 1, rank = i / 4 % 4, group = 4 + 2 * (i / 16);
+        const struct pipe full = {
+            .pp = 4, .rank = rank, .chunks = chunks, .micros = 3 * group, .group = group};
+        struct pipe some = full;
+        for (some.micros = 1; some.micros < full.micros; some.micros++) {
+            if (chunks > 1 && some.micros % group != 0) {
+                continue;
+            }
+            for (int c = 0; c < chunks; c++) {
+                const struct needs a = needs_of(&some, c), b = needs_of(&full, c);
+                EXPECT(a.slots <= b.slots && a.own_slots <= b.own_slots);
+                EXPECT(a.rooms[0] <= b.rooms[0] && a.rooms[1] <= b.rooms[1]);
+                compared++;
+            }
+        }
+    }
+    EXPECT(compared > 200);
+}
+
 /* Two (chunk, microbatch) pairs between forward and backward are never in one slot. */
 static void slots_are_used_once_at_a_time(void)
 {
@@ -323,6 +364,7 @@ int main(void)
     RUN(no_rank_waits_for_ever);
     RUN(bubbles_are_as_small_as_published);
     RUN(slots_are_used_once_at_a_time);
+    RUN(shorter_steps_need_no_more);
     RUN(gradients_stop_where_nothing_is_trained);
     RUN(an_evaluation_passes_any_number_of_microbatches);
     return tap_done();
