@@ -94,6 +94,26 @@ static bool has_few_parts(const struct spec *s)
     return s->tensor_model_parallel_size < 4;
 }
 
+static void set_two_stages(struct spec *s)
+{
+    s->pipeline_model_parallel_size = 2;
+}
+
+static void set_four_stages(struct spec *s)
+{
+    s->pipeline_model_parallel_size = 4;
+}
+
+static bool has_one_stage(const struct spec *s)
+{
+    return s->pipeline_model_parallel_size == 1;
+}
+
+static bool has_few_stages(const struct spec *s)
+{
+    return s->pipeline_model_parallel_size < 4;
+}
+
 static const struct change changes[] = {
     {"micro_batch_size", "1", set_micro, has_larger_micro},
     {"recompute", "full", set_recompute, keeps_all},
@@ -102,6 +122,8 @@ static const struct change changes[] = {
     {"use_distributed_optimizer", "yes", set_sliced, has_copies},
     {"tensor_model_parallel_size", "2", set_two_parts, has_one_part},
     {"tensor_model_parallel_size", "4", set_four_parts, has_few_parts},
+    {"pipeline_model_parallel_size", "2", set_two_stages, has_one_stage},
+    {"pipeline_model_parallel_size", "4", set_four_stages, has_few_stages},
 };
 
 uint64_t sizing_machine(void)

@@ -44,6 +44,7 @@ static void the_dearest_stage_is_as_cheap_as_can_be(void)
     a = model(6, 40 * layer / 64); /* a head alone is dearer than all layers */
     EXPECT(placement_make(&p, &a, 3, 1, "auto", 8, &err) == 0);
     EXPECT(p.layers[2] == 0 && p.layers[0] + p.layers[1] == 6);
+    EXPECT(placement_make(&p, &a, 1, 1, "auto", 8, &err) == 0 && is(&p, (int[]){6}));
 }
 
 /* No other placement has a cheaper dearest stage: all are tried. */

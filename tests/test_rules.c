@@ -16,6 +16,11 @@ static const struct {
     enum rule rule;
     const char *fields, *config, *param, *says;
 } cases[] = {
+    {RULE_MANY_DEVICES,
+     "\"tensor_model_parallel_size\":64,\"pipeline_model_parallel_size\":2,\"devices\":64",
+     CONFIG(64, 64, 128), "devices",
+     "over 128 devices (tensor_model_parallel_size 64 x context_parallel_size 1 x "
+     "pipeline_model_parallel_size 2), and a job has at most 64"},
     {RULE_WHOLE_COPIES, "\"devices\":5,\"tensor_model_parallel_size\":2", CONFIG(8, 4, 96),
      "devices",
      "divided over 2 devices (tensor_model_parallel_size 2 x "

@@ -181,9 +181,10 @@ int placement_make(struct placement *out, const struct arch *a, int ranks, int c
 {
     TRY(check_sizes(a, ranks, chunks, err));
     *out = (struct placement){.ranks = ranks, .chunks = chunks};
-    if (strcmp(text, "auto") == 0) {
+    if (strcmp(text, "auto") == 0 && ranks > 1) {
         place_by_cost(out, a, sequence);
         return 0;
     }
-    return text[0] == '\0' ? place_evenly(out, a, err) : place_as_told(out, a, text, err);
+    return text[0] == '\0' || strcmp(text, "auto") == 0 ? place_evenly(out, a, err)
+                                                        : place_as_told(out, a, text, err);
 }

@@ -28,7 +28,7 @@ struct row {
     void (*say)(char *out, size_t size, const struct rule_sizes *z);
 };
 
-enum { TEXT_BYTES = 400, WORKS_BYTES = 80, FAR = 65536 };
+enum { TEXT_BYTES = 400, WORKS_BYTES = 80, FAR = 65536, DEVICES_MAX = 64 };
 
 #define RULE(id, when, field, holds, ...)                                    \
     static bool id##_holds(const struct rule_sizes *z)                       \
