@@ -76,6 +76,19 @@ struct adamw {
     int64_t t;
 };
 
+/* Where a router sends R tokens: k of E experts each, with weights. */
+struct routing {
+    struct tensor choice;      /* [R,k] i32, the likeliest first    */
+    struct tensor weight;      /* [R,k] real                        */
+    struct tensor probability; /* [R,E] real                        */
+    struct tensor lse;         /* [R,1] real: log of the sum of exponentials of the logits */
+};
+
+/* Experts over ranks: `ep` of them have E / ep each, and each of these is divided into etp parts, ranks of their own. */
+struct route_grid {
+    int64_t E, ep, etp;
+};
+
 struct kernels {
     const char *name; /* "cpu" or "cuda"                                              */
     const char *isa;  /* "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+bf16"; ""   */
@@ -183,6 +196,42 @@ struct kernels {
      * y[:, first ..] += x, in place,   x [R,N], y [R,M].   first + N <= M. */
     void (*take_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
     void (*add_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
+
+    /* A router of experts. probability = softmax(logits [R,E] real); choice: the k largest, of equals the lower index
+     * first; weight: their probabilities, or, renormalised, those of a softmax over the chosen logits alone. */
+    void (*route_forward)(struct queue *q, const struct routing *o, struct tensor logits,
+                          bool renormalise);
+    /* dlogits [R,E] real, bf16 or f16, from dweight [R,k] real, and from pull [E] real, the gradient of every row's
+     * probabilities, and z: that of lse is z lse. At most 1024 experts. */
+    void (*route_backward)(struct queue *q, struct tensor dlogits, struct tensor dweight,
+                           const struct routing *o, struct tensor pull, double z, bool renormalise);
+    /* stats [1,2E+1] real, overwritten: rows that chose each expert, sums of probabilities, the sum of lse^2. */
+    void (*route_stats)(struct queue *q, struct tensor stats, const struct routing *o);
+    /* sums[0] += aux sum_e stats[e] stats[E + e];   sums[1] += z stats[2E].   sums [2] f64, on the device. */
+    void (*route_losses)(struct queue *q, struct tensor sums, struct tensor stats, double aux,
+                         double z);
+    /* kept [R,k] i32: rows row0 .. of choice [T,k], -1 where an expert has `most` others with more weight, of equals
+     * earlier ones. weight [T,k] real; list [T,k] i32 is overwritten. */
+    void (*route_drop)(struct queue *q, struct tensor kept, struct tensor list,
+                       struct tensor choice, struct tensor weight, int64_t row0, int64_t most);
+    /* The order in which rows are sent: by rank of g (ep, then part), by expert, by row. counts [E etp] i32: how many,
+     * in that order; slot [R,k etp] i32: where each goes, -1 where kept is; source [R k etp] i32: the row that each is
+     * of, then -1. */
+    void (*route_order)(struct queue *q, struct tensor slot, struct tensor source,
+                        struct tensor counts, struct tensor kept, const struct route_grid *g);
+    /* y[r,:] = sum_i w[r,i / etp] e[slot[r,i],:], where slot is not -1.   y [R,D], e [N,D], slot [R,k etp] i32, w
+     * [R,k] real; w may be absent: 1. */
+    void (*combine_forward)(struct queue *q, struct tensor y, struct tensor e, struct tensor slot,
+                            struct tensor weight);
+    /* Its backward: the gradient of e takes the place of e (rows that no slot names are left); dweight [R,k] real
+     * overwritten. */
+    void (*combine_backward)(struct queue *q, struct tensor e, struct tensor dweight,
+                             struct tensor dy, struct tensor slot, struct tensor weight);
+    /* y[r,:] += sigmoid(gate[r]) x[r,:].   y, x [R,D]; gate [R] real.      dx overwritten; dgate [R] as dx. */
+    void (*gate_rows_forward)(struct queue *q, struct tensor y, struct tensor x,
+                              struct tensor gate);
+    void (*gate_rows_backward)(struct queue *q, struct tensor dx, struct tensor dgate,
+                               struct tensor dy, struct tensor x, struct tensor gate);
 
     /* Cross entropy over a vocabulary slice [vocab0, vocab0 + V), in two passes so that ranks can
      * combine their statistics between them. logits [R,V] real; labels [R] i32, < 0 is not trained.

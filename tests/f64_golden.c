@@ -19,6 +19,15 @@ static void microbatches_and_recomputation_change_nothing(void)
     }
 }
 
+static void experts_train_as_in_float64(void)
+{
+    for (int i = 0; i < EXPERT_CASES; i++) {
+        golden_train(expert_cases[i], (struct way){0}, exact);
+        golden_train(expert_cases[i], (struct way){.recompute = RECOMPUTE_FULL, .threads = 2},
+                     exact);
+    }
+}
+
 static void adapters_and_parts_train_as_in_float64(void)
 {
     for (int i = 0; i < PARTIAL_CASES; i++) {
@@ -54,6 +63,7 @@ int main(void)
 {
     RUN(every_architecture_trains_as_in_float64);
     RUN(microbatches_and_recomputation_change_nothing);
+    RUN(experts_train_as_in_float64);
     RUN(adapters_and_parts_train_as_in_float64);
     RUN(microbatches_of_uneven_length_count_tokens);
     RUN(masked_and_padded_rows_count_tokens);

@@ -10,7 +10,8 @@ static double loss_at(struct golden *g, const struct step_input *in)
     struct step_result result;
 
     step_gradients(&g->engine, in, &result);
-    return result.loss;
+    return result.loss + g->engine.model->d.aux_coef * result.aux_loss +
+           g->engine.model->d.z_coef * result.z_loss;
 }
 
 /* Some elements of every parameter; the worst difference, relative to the largest gradient of its tensor. */
@@ -78,6 +79,23 @@ static void gradients_are_slopes_when_recomputed_with_dropout(void)
            1e-6);
 }
 
+static void gradients_of_experts_are_slopes_of_all_losses(void)
+{
+    static const struct way ways[] = {
+        {.z_coef = 0.01},
+        {.z_coef = 0.1, .scaling = AUX_MEGATRON, .micro_batch = 1},
+        {.z_coef = 0.1, .scaling = AUX_MEGATRON, .recompute = RECOMPUTE_FULL, .dropout = 0.2},
+    };
+    const struct way up = {.freeze = "*.w1.*, *norm*"}, gate = {.freeze = "*.up_proj.weight"};
+
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        EXPECT(case_slope("mixtral_top2of8", ways[i]) < 1e-6);
+        EXPECT(case_slope("qwen2_moe_shared", ways[i]) < 1e-6);
+    }
+    EXPECT(case_slope("mixtral_top2of8", up) < 1e-6);
+    EXPECT(case_slope("qwen2_moe_shared", gate) < 1e-6);
+}
+
 static void gradients_of_adapters_are_slopes_with_dropout(void)
 {
     static const struct way once = {.dropout = 0.2, .lora_dropout = 0.3};
@@ -125,6 +143,7 @@ int main(void)
 {
     RUN(gradients_are_slopes_with_dropout);
     RUN(gradients_are_slopes_when_recomputed_with_dropout);
+    RUN(gradients_of_experts_are_slopes_of_all_losses);
     RUN(gradients_of_adapters_are_slopes_with_dropout);
     RUN(dropout_depends_on_step_and_seed_but_not_on_microbatches);
     return tap_done();

@@ -194,13 +194,13 @@ static inline int64_t base_of(const struct model *whole, const struct weight *w)
 
     for (int i = 0; i < whole->weight_count; i++) {
         const struct weight *x = &whole->weights[i];
-        if (x->id == w->id && x->layer == w->layer) {
+        if (x->id == w->id && x->place == w->place) {
             return base;
         }
         const struct param p = param_get(x->id, &whole->d.arch);
         base += p.rows * p.cols;
     }
-    CHECK(false, "parameter %d of layer %d is not one of the model", (int)w->id, w->layer);
+    CHECK(false, "parameter %d of layer %d is not one of the model", (int)w->id, w->place);
     return 0;
 }
 

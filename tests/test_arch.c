@@ -54,6 +54,23 @@ static struct arch read_good(const char *text)
     "\"rope_theta\":10000.0,\"sliding_window\":4096,\"tie_word_embeddings\":false,"            \
     "\"vocab_size\":32000}"
 
+#define MIXTRAL_8X7B                                                                            \
+    "{\"architectures\":[\"MixtralForCausalLM\"],\"hidden_act\":\"silu\",\"hidden_size\":4096," \
+    "\"intermediate_size\":14336,\"max_position_embeddings\":32768,\"model_type\":\"mixtral\"," \
+    "\"num_attention_heads\":32,\"num_experts_per_tok\":2,\"num_hidden_layers\":32,"            \
+    "\"num_key_value_heads\":8,\"num_local_experts\":8,\"output_router_logits\":false,"         \
+    "\"rms_norm_eps\":1e-05,\"rope_theta\":1000000.0,\"router_aux_loss_coef\":0.02,"            \
+    "\"sliding_window\":null,\"tie_word_embeddings\":false,\"vocab_size\":32000}"
+#define QWEN15_MOE                                                                               \
+    "{\"architectures\":[\"Qwen2MoeForCausalLM\"],\"decoder_sparse_step\":1,\"hidden_act\":"     \
+    "\"silu\",\"hidden_size\":2048,\"intermediate_size\":5632,\"max_position_embeddings\":8192," \
+    "\"max_window_layers\":21,\"model_type\":\"qwen2_moe\",\"moe_intermediate_size\":1408,"      \
+    "\"norm_topk_prob\":false,\"num_attention_heads\":16,\"num_experts\":60,"                    \
+    "\"num_experts_per_tok\":4,\"num_hidden_layers\":24,\"num_key_value_heads\":16,"             \
+    "\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,\"router_aux_loss_coef\":0.001,"            \
+    "\"shared_expert_intermediate_size\":5632,\"sliding_window\":32768,"                         \
+    "\"tie_word_embeddings\":false,\"use_sliding_window\":false,\"vocab_size\":151936}"
+
 static void count_parameters_of_real_models(void)
 {
     static const struct {
@@ -82,6 +99,8 @@ static void count_parameters_of_real_models(void)
          "\"vocab_size\":152064}",
          7615616512},
         {"Mistral-7B-v0.1", MISTRAL_7B, 7241732096},
+        {"Mixtral-8x7B-v0.1", MIXTRAL_8X7B, 46702792704},
+        {"Qwen1.5-MoE-A2.7B", QWEN15_MOE, 14315784192},
     };
 
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
@@ -91,6 +110,34 @@ static void count_parameters_of_real_models(void)
             printf("# %s: %lld\n", models[i].name, (long long)params_count(&a));
         }
     }
+}
+
+static void reads_experts(void)
+{
+    const struct arch a = read_good(MIXTRAL_8X7B), b = read_good(QWEN15_MOE);
+    const struct arch c =
+        read_good("{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":6,\"decoder_sparse_step\":2,"
+                  "\"mlp_only_layers\":[3],\"norm_topk_prob\":true}");
+    char name[PARAM_NAME];
+
+    EXPECT(a.moe.E == 8 && a.moe.k == 2 && a.moe.X == 14336 && a.moe.Y == 0);
+    EXPECT(a.moe.renormalise && !b.moe.renormalise && a.window == 0);
+    EXPECT_NEAR(a.moe.aux_coef, 0.02, 0.0);
+    EXPECT(params_active(&a) == 12879925248);
+    EXPECT(b.moe.E == 60 && b.moe.k == 4 && b.moe.X == 1408 && b.moe.Y == 5632 && b.qkv_bias);
+    EXPECT(params_active(&b) == 2689173504);
+    EXPECT(arch_sparse_layers(&c) == 2 && arch_is_sparse(&c, 1) && arch_is_sparse(&c, 5));
+    EXPECT(!arch_is_sparse(&c, 0) && !arch_is_sparse(&c, 3) && c.moe.renormalise);
+
+    struct param p = param_get(PARAM_EXPERT_UP_W, &a);
+    param_name(name, &p, param_place(&a, 31, 7));
+    EXPECT(strcmp(name, "model.layers.31.block_sparse_moe.experts.7.w3.weight") == 0);
+    p = param_get(PARAM_EXPERT_DOWN_W, &b);
+    param_name(name, &p, param_place(&b, 3, 59));
+    EXPECT(strcmp(name, "model.layers.3.mlp.experts.59.down_proj.weight") == 0);
+    EXPECT(!param_is_at(PARAM_GATE_W, &c, 1) && param_is_at(PARAM_GATE_W, &c, 3));
+    EXPECT(param_is_at(PARAM_EXPERT_UP_W, &c, param_place(&c, 5, 59)));
+    EXPECT(!param_is_at(PARAM_EXPERT_UP_W, &c, param_place(&c, 3, 1)));
 }
 
 static void reads_llama_3_1(void)
@@ -169,6 +216,18 @@ static void refuses_with_a_sentence(void)
          "[\"sliding_attention\",\"full_attention\"]}",
          "layer_types"},
         {"{\"model_type\":\"llama\",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
+        {"{\"model_type\":\"llama\",\"num_experts\":4}", "num_experts is not supported"},
+        {"{\"model_type\":\"mixtral\",\"num_local_experts\":2,\"num_experts_per_tok\":3}",
+         "num_experts_per_tok 3 exceeds num_local_experts 2"},
+        {"{\"model_type\":\"mixtral\",\"num_local_experts\":0}", "num_local_experts"},
+        {"{\"model_type\":\"mixtral\",\"num_local_experts\":1025}", "num_local_experts"},
+        {"{\"model_type\":\"mixtral\",\"router_aux_loss_coef\":-1}", "router_aux_loss_coef"},
+        {"{\"model_type\":\"qwen2_moe\",\"moe_intermediate_size\":1.5}", "moe_intermediate_size"},
+        {"{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":[24]}", "from 0 to 23"},
+        {"{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":[\"x\"]}", "mlp_only_layers"},
+        {"{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":{}}", "mlp_only_layers"},
+        {"{\"model_type\":\"qwen2_moe\",\"decoder_sparse_step\":25}", "no layer with experts"},
+        {"{\"model_type\":\"qwen2_moe\",\"norm_topk_prob\":1}", "norm_topk_prob"},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -185,7 +244,12 @@ static void refuses_with_a_sentence(void)
 static void a_saved_config_reads_back_the_same(void)
 {
     static const char *const texts[] = {
-        LLAMA_31_8B, QWEN25_05B, MISTRAL_7B, "{\"model_type\":\"gpt2\"}",
+        LLAMA_31_8B,
+        QWEN25_05B,
+        MISTRAL_7B,
+        MIXTRAL_8X7B,
+        QWEN15_MOE,
+        "{\"model_type\":\"gpt2\"}",
         ("{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,"
          "\"head_dim\":32,\"my_own_key\":[1,2]}")};
 
@@ -198,6 +262,7 @@ static void a_saved_config_reads_back_the_same(void)
             struct err err = {0};
             EXPECT(saved != NULL && arch_read(&b, saved, 0, &err) == 0);
             EXPECT(known == 0 || memcmp(&a, &b, sizeof a) == 0);
+            EXPECT(memcmp(&a.moe, &b.moe, sizeof a.moe) == 0);
             EXPECT(a.D == b.D && a.V == b.V && a.G == b.G && a.tied == b.tied && a.F == b.F);
             EXPECT(strcmp(json_string_value(json_object_get(saved, "torch_dtype")), "bfloat16") ==
                    0);
@@ -226,6 +291,7 @@ static void fused_and_transposed_parts_cover_the_file_tensor_once(void)
 int main(void)
 {
     RUN(count_parameters_of_real_models);
+    RUN(reads_experts);
     RUN(reads_llama_3_1);
     RUN(a_window_is_used_where_transformers_uses_it);
     RUN(reads_other_spellings);

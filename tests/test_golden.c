@@ -39,6 +39,15 @@ static void fp16_losses_stay_close(void)
     }
 }
 
+static void experts_train_as_in_float64(void)
+{
+    for (int i = 0; i < EXPERT_CASES; i++) {
+        golden_train(expert_cases[i], (struct way){0}, in_f32);
+        golden_train(expert_cases[i], (struct way){.recompute = RECOMPUTE_FULL, .threads = 2},
+                     in_f32);
+    }
+}
+
 static void adapters_and_parts_train_as_in_float64(void)
 {
     for (int i = 0; i < PARTIAL_CASES; i++) {
@@ -147,6 +156,7 @@ int main(void)
     RUN(f32_with_threads_microbatches_and_recomputation);
     RUN(bf16_losses_stay_close);
     RUN(fp16_losses_stay_close);
+    RUN(experts_train_as_in_float64);
     RUN(adapters_and_parts_train_as_in_float64);
     RUN(masked_padded_and_packed_rows);
     RUN(recomputation_changes_no_bit);

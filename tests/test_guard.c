@@ -7,7 +7,7 @@ static struct tensor gradient_of(const struct golden *g, enum param_id id, int l
     const struct model *m = g->engine.model;
 
     for (int i = 0; i < m->weight_count; i++) {
-        if (m->weights[i].id == id && m->weights[i].layer == layer) {
+        if (m->weights[i].id == id && m->weights[i].place == layer) {
             return m->weights[i].dw;
         }
     }

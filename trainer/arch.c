@@ -16,6 +16,8 @@ struct family_row {
     double eps;
     bool tied, qkv_bias, bias_choice; /* bias_choice: attention_bias, mlp_bias are read */
     int64_t window;
+    struct moe_choice moe;
+    const char *experts; /* the field that counts them; NULL: a family without */
 };
 
 static const struct family_row families[FAMILY_COUNT] = {
@@ -63,11 +65,40 @@ static const struct family_row families[FAMILY_COUNT] = {
                         .positions = 131072,
                         .eps = 1e-6,
                         .window = 4096},
+    [FAMILY_MIXTRAL] = {.type = "mixtral",
+                        .architecture = "MixtralForCausalLM",
+                        .D = 4096,
+                        .F = 14336,
+                        .L = 32,
+                        .H = 32,
+                        .G = 8,
+                        .V = 32000,
+                        .positions = 131072,
+                        .eps = 1e-5,
+                        .window = 4096,
+                        .moe = {.E = 8, .k = 2, .renormalise = true, .aux_coef = 0.001, .step = 1},
+                        .experts = "num_local_experts"},
+    [FAMILY_QWEN2_MOE] =
+        {.type = "qwen2_moe",
+         .architecture = "Qwen2MoeForCausalLM",
+         .D = 2048,
+         .F = 5632,
+         .L = 24,
+         .H = 16,
+         .G = 16,
+         .V = 151936,
+         .positions = 32768,
+         .eps = 1e-6,
+         .qkv_bias = true,
+         .window = 4096,
+         .moe = {.E = 60, .k = 4, .X = 1408, .Y = 5632, .aux_coef = 0.001, .step = 1},
+         .experts = "num_experts"},
 };
 
 static const double NUMBER_MAX = 1e30;
 
 enum { CONFIG_BYTES = 1 << 20 };
+enum { EXPERTS_MAX = 1024 };
 enum { WIDTH_MAX = 1 << 20, LAYERS_MAX = 10000, VOCABULARY_MAX = 1 << 24, POSITIONS_MAX = 1 << 30 };
 
 const char *family_name(enum family f)
@@ -153,8 +184,8 @@ static int find_family(const json_t *config, enum family *out, struct err *err)
         }
     }
     return FAIL(err, ERR_NO_MODEL,
-                "config.json: model_type %.60s is not supported; supported are gpt2, llama, qwen2 "
-                "and mistral",
+                "config.json: model_type %.60s is not supported; supported are gpt2, llama, "
+                "qwen2, mistral, mixtral and qwen2_moe",
                 type != NULL ? type : first);
 }
 
@@ -185,7 +216,7 @@ static int read_activation(const json_t *config, const char *field, bool gated,
 }
 
 /* Fields whose presence changes the computation in a way that Hone does not do. */
-static int refuse_unsupported(const json_t *config, struct err *err)
+static int refuse_unsupported(const json_t *config, const char *experts, struct err *err)
 {
     static const char *const must_be_off[] = {
         "quantization_config", "add_cross_attention", "scale_attn_by_inverse_layer_idx",
@@ -195,7 +226,8 @@ static int refuse_unsupported(const json_t *config, struct err *err)
 
     for (size_t i = 0; i < sizeof must_be_off / sizeof must_be_off[0]; i++) {
         const json_t *v = json_object_get(config, must_be_off[i]);
-        if (v != NULL && !json_is_null(v) && !json_is_false(v)) {
+        const bool is_read = experts != NULL && strcmp(must_be_off[i], experts) == 0;
+        if (!is_read && v != NULL && !json_is_null(v) && !json_is_false(v)) {
             return FAIL(err, ERR_NO_MODEL, "config.json: %s is not supported", must_be_off[i]);
         }
     }
@@ -271,19 +303,20 @@ static int read_rope(struct arch *a, const json_t *config, struct err *err)
     return read_rope_scaling(&a->rope, scaling, a->positions, err);
 }
 
-/* Which layers see a window: all of Mistral's when sliding_window is a number; Qwen2's from
+/* Which layers see a window: all of Mistral's, and Mixtral's, when sliding_window is a number; Qwen2's from
  * max_window_layers on when use_sliding_window; or as layer_types lists them. */
 static int read_window(struct arch *a, const json_t *config, int64_t preset, struct err *err)
 {
     const json_t *types = json_object_get(config, "layer_types");
     const json_t *window = json_object_get(config, "sliding_window");
-    bool used = a->family == FAMILY_MISTRAL;
+    bool used =
+        a->family == FAMILY_MISTRAL || (a->family == FAMILY_MIXTRAL && json_is_integer(window));
 
     a->window = 0;
     if (preset == 0 || (window != NULL && json_is_null(window))) {
         return 0;
     }
-    if (a->family == FAMILY_QWEN2) {
+    if (a->family == FAMILY_QWEN2 || a->family == FAMILY_QWEN2_MOE) {
         TRY(read_bool(config, "use_sliding_window", false, &used, err));
         TRY(read_size(config, "max_window_layers", 28, LAYERS_MAX, &a->window_layer0, err));
     }
@@ -343,6 +376,87 @@ static int read_llama_like(struct arch *a, const json_t *config, const struct fa
     return read_window(a, config, row->window, err);
 }
 
+bool arch_is_sparse(const struct arch *a, int64_t layer)
+{
+    if (a->moe.E == 0 || (layer + 1) % a->moe.step != 0) {
+        return false;
+    }
+    for (int i = 0; i < a->moe.dense_count; i++) {
+        if (a->moe.dense[i] == layer) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int64_t arch_sparse_layers(const struct arch *a)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < a->L && a->moe.E > 0; l++) {
+        n += arch_is_sparse(a, l);
+    }
+    return n;
+}
+
+static int read_dense_layers(struct arch *a, const json_t *config, struct err *err)
+{
+    const json_t *list = json_object_get(config, "mlp_only_layers");
+    const size_t n = json_array_size(list);
+
+    if (list == NULL || json_is_null(list)) {
+        return 0;
+    }
+    if (!json_is_array(list) || n > DENSE_LISTED) {
+        return FAIL(err, ERR_NO_MODEL,
+                    "config.json: mlp_only_layers must be a list of at most %d layers",
+                    (int)DENSE_LISTED);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= a->L) {
+            return FAIL(err, ERR_NO_MODEL,
+                        "config.json: mlp_only_layers must be numbers of layers, from 0 to %lld",
+                        (long long)a->L - 1);
+        }
+        a->moe.dense[a->moe.dense_count++] = (int16_t)json_integer_value(v);
+    }
+    return 0;
+}
+
+/* The fields of experts, of which Mixtral has few. */
+static int read_experts(struct arch *a, const json_t *config, const struct family_row *row,
+                        struct err *err)
+{
+    struct moe_choice *m = &a->moe;
+
+    *m = row->moe;
+    TRY(read_size(config, row->experts, row->moe.E, EXPERTS_MAX, &m->E, err));
+    TRY(read_size(config, "num_experts_per_tok", row->moe.k, EXPERTS_MAX, &m->k, err));
+    TRY(read_number(config, "router_aux_loss_coef", row->moe.aux_coef, 0.0, &m->aux_coef, err));
+    m->X = a->F;
+    if (a->family != FAMILY_MIXTRAL) {
+        TRY(read_size(config, "moe_intermediate_size", row->moe.X, WIDTH_MAX, &m->X, err));
+        TRY(read_size(config, "decoder_sparse_step", 1, LAYERS_MAX, &m->step, err));
+        TRY(read_bool(config, "norm_topk_prob", row->moe.renormalise, &m->renormalise, err));
+        TRY(read_dense_layers(a, config, err));
+    }
+    if (row->moe.Y > 0) {
+        TRY(read_size(config, "shared_expert_intermediate_size", row->moe.Y, WIDTH_MAX, &m->Y,
+                      err));
+    }
+    if (m->k > m->E) {
+        return FAIL(err, ERR_NO_MODEL, "config.json: num_experts_per_tok %lld exceeds %s %lld",
+                    (long long)m->k, row->experts, (long long)m->E);
+    }
+    if (arch_sparse_layers(a) == 0) {
+        return FAIL(err, ERR_NO_MODEL,
+                    "config.json: decoder_sparse_step and mlp_only_layers leave no layer with "
+                    "experts");
+    }
+    return 0;
+}
+
 static int read_gpt2(struct arch *a, const json_t *config, const struct family_row *row,
                      struct err *err)
 {
@@ -380,11 +494,14 @@ int arch_read(struct arch *out, const json_t *config, int64_t vocab, struct err 
     TRY(find_family(config, &a.family, err));
     const struct family_row *row = &families[a.family];
     a.qkv_bias = row->qkv_bias;
-    TRY(refuse_unsupported(config, err));
+    TRY(refuse_unsupported(config, row->experts, err));
     TRY(read_size(config, "vocab_size", vocab != 0 ? vocab : row->V, VOCABULARY_MAX, &a.V, err));
     TRY(read_number(config, "initializer_range", 0.02, 0.0, &a.init_std, err));
     TRY(read_bool(config, "tie_word_embeddings", row->tied, &a.tied, err));
     TRY(row->gpt2_names ? read_gpt2(&a, config, row, err) : read_llama_like(&a, config, row, err));
+    if (row->experts != NULL) {
+        TRY(read_experts(&a, config, row, err));
+    }
     if (a.H % a.G != 0) {
         return FAIL(err, ERR_NO_MODEL,
                     "config.json: num_key_value_heads %lld does not divide num_attention_heads "
@@ -400,6 +517,8 @@ int arch_read(struct arch *out, const json_t *config, int64_t vocab, struct err 
 /* The fields of a config.json that has to be written from nothing. */
 static json_t *config_from_arch(const struct arch *a)
 {
+    json_t *out = NULL;
+
     if (families[a->family].gpt2_names) {
         return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:s}", "n_embd", (json_int_t)a->D,
                          "n_inner", (json_int_t)a->F, "n_layer", (json_int_t)a->L, "n_head",
@@ -407,12 +526,30 @@ static json_t *config_from_arch(const struct arch *a)
                          "layer_norm_epsilon", a->norm_eps, "activation_function",
                          a->act == ACT_GELU_ERF ? "gelu" : "gelu_new");
     }
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s}", "hidden_size",
-                     (json_int_t)a->D, "intermediate_size", (json_int_t)a->F, "num_hidden_layers",
-                     (json_int_t)a->L, "num_attention_heads", (json_int_t)a->H,
-                     "num_key_value_heads", (json_int_t)a->G, "head_dim", (json_int_t)a->K,
-                     "max_position_embeddings", (json_int_t)a->positions, "rms_norm_eps",
-                     a->norm_eps, "rope_theta", a->rope.theta, "hidden_act", "silu");
+    out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s}", "hidden_size",
+                    (json_int_t)a->D, "intermediate_size", (json_int_t)a->F, "num_hidden_layers",
+                    (json_int_t)a->L, "num_attention_heads", (json_int_t)a->H,
+                    "num_key_value_heads", (json_int_t)a->G, "head_dim", (json_int_t)a->K,
+                    "max_position_embeddings", (json_int_t)a->positions, "rms_norm_eps",
+                    a->norm_eps, "rope_theta", a->rope.theta, "hidden_act", "silu");
+    if (out != NULL && a->moe.E > 0) {
+        (void)json_object_update_new(out, json_pack("{s:I, s:I, s:f}", families[a->family].experts,
+                                                    (json_int_t)a->moe.E, "num_experts_per_tok",
+                                                    (json_int_t)a->moe.k, "router_aux_loss_coef",
+                                                    a->moe.aux_coef));
+    }
+    if (out != NULL && a->moe.E > 0 && a->family != FAMILY_MIXTRAL) {
+        json_t *dense = json_array();
+        for (int i = 0; i < a->moe.dense_count; i++) {
+            (void)json_array_append_new(dense, json_integer(a->moe.dense[i]));
+        }
+        (void)json_object_update_new(
+            out, json_pack("{s:I, s:I, s:I, s:b, s:o}", "moe_intermediate_size",
+                           (json_int_t)a->moe.X, "shared_expert_intermediate_size",
+                           (json_int_t)a->moe.Y, "decoder_sparse_step", (json_int_t)a->moe.step,
+                           "norm_topk_prob", (int)a->moe.renormalise, "mlp_only_layers", dense));
+    }
+    return out;
 }
 
 json_t *arch_config(const struct arch *a, const json_t *config, enum dtype type)

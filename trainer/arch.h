@@ -13,7 +13,15 @@
 #include "kernels/kernels.h"
 #include "trainer/base/err.h"
 
-enum family { FAMILY_GPT2, FAMILY_LLAMA, FAMILY_QWEN2, FAMILY_MISTRAL, FAMILY_COUNT };
+enum family {
+    FAMILY_GPT2,
+    FAMILY_LLAMA,
+    FAMILY_QWEN2,
+    FAMILY_MISTRAL,
+    FAMILY_MIXTRAL,
+    FAMILY_QWEN2_MOE,
+    FAMILY_COUNT
+};
 
 enum norm_kind { NORM_LAYER, NORM_RMS };
 
@@ -50,6 +58,21 @@ struct lora_choice {
     uint32_t also; /* trained whole beside them: bit 1 << id for a parameter of params.h (also.h) */
 };
 
+/* Mixture of experts (Shazeer et al. 2017, arXiv:1701.06538; Fedus et al. 2021, arXiv:2101.03961): a router sends every
+ * token to k of E gated MLPs. */
+enum { DENSE_LISTED = 64 };
+
+struct moe_choice {
+    int64_t E, k;     /* 0: there are no experts                                        */
+    int64_t X;        /* width of an expert                                             */
+    int64_t Y;        /* width of the MLP that all tokens go through beside them; 0: none */
+    bool renormalise; /* weights of the k chosen add up to 1: a softmax over them alone */
+    double aux_coef;  /* router_aux_loss_coef                                           */
+    int64_t step;     /* layers step - 1, 2 step - 1, .. have experts, but ..           */
+    int dense_count;  /* .. not these                                                   */
+    int16_t dense[DENSE_LISTED];
+};
+
 struct arch {
     enum family family;
     int64_t D, F, L, H, G, K, V; /* the glossary of dims.h, whole model          */
@@ -67,6 +90,7 @@ struct arch {
     int64_t window_layer0; /* the first layer that has it                  */
     double init_std;
     int64_t bos, eos; /* token ids; -1: none                          */
+    struct moe_choice moe;
     struct lora_choice lora;
 };
 
@@ -80,6 +104,10 @@ int arch_read_config(json_t **config, const char *dir, struct err *err);
 /* The config.json to save with a model: `config` as it was read (may be NULL: built from arch), with
  * architectures, model_type, vocab_size and torch_dtype made true. A new reference; NULL: no memory. */
 json_t *arch_config(const struct arch *a, const json_t *config, enum dtype type);
+
+/* Whether a layer has experts instead of one MLP, and how many layers have. */
+bool arch_is_sparse(const struct arch *a, int64_t layer);
+int64_t arch_sparse_layers(const struct arch *a);
 
 const char *family_name(enum family f); /* "llama" */
 

@@ -43,7 +43,7 @@ struct bench {
 static double step_flop(const struct dims *d)
 {
     const double tokens = (double)(d->micros * d->R);
-    const double matrices = (double)params_count(&d->arch) -
+    const double matrices = (double)params_active(&d->arch) -
                             (d->arch.tied ? 0.0 : (double)(d->V * d->D)) -
                             (d->arch.learned_positions ? (double)(d->arch.positions * d->D) : 0.0);
 

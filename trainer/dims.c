@@ -30,7 +30,11 @@ static struct dims from_arch(const struct arch *a)
     struct dims d = {
         .arch = *a, .D = a->D, .F = a->F, .L = a->L, .H = a->H, .G = a->G, .K = a->K, .V = a->V};
 
+    d.E = a->moe.E;
+    d.X = a->moe.X;
+    d.Y = a->moe.Y;
     dims_divide(&d, 1, 0);
+    dims_divide_experts(&d, 1, 0, 1, 0);
     d.dp = 1;
     d.cp = 1;
     divide_no_layers(&d);
@@ -41,7 +45,7 @@ static struct dims from_arch(const struct arch *a)
 
 void dims_divide(struct dims *d, int tp, int rank)
 {
-    CHECK(d->H % tp == 0 && d->F % tp == 0 && (d->G % tp == 0 || tp % d->G == 0),
+    CHECK(d->H % tp == 0 && d->F % tp == 0 && d->Y % tp == 0 && (d->G % tp == 0 || tp % d->G == 0),
           "tp %d of %lld heads in %lld groups", tp, (long long)d->H, (long long)d->G);
     d->tp = tp;
     d->tp_rank = rank;
@@ -50,6 +54,7 @@ void dims_divide(struct dims *d, int tp, int rank)
     d->R_sp = d->R / d->sp;
     d->H_tp = d->H / tp;
     d->F_tp = d->F / tp;
+    d->Y_tp = d->Y / tp;
     d->G_tp = tp < d->G ? d->G / tp : 1;
     d->G0 = rank * d->G / tp;
     d->V_tp = (d->V + tp - 1) / tp;
@@ -78,6 +83,19 @@ int64_t dims_place0(const struct dims *d)
 int64_t dims_skip(const struct dims *d)
 {
     return 2 * (d->cp - 1 - d->cp_rank) * (d->S / 2);
+}
+
+void dims_divide_experts(struct dims *d, int ep, int ep_rank, int etp, int etp_rank)
+{
+    CHECK(d->E % ep == 0 && d->X % etp == 0, "%lld experts of %lld on %d x %d ranks",
+          (long long)d->E, (long long)d->X, ep, etp);
+    d->ep = ep;
+    d->ep_rank = ep_rank;
+    d->etp = etp;
+    d->etp_rank = etp_rank;
+    d->E_ep = d->E / ep;
+    d->E0 = ep_rank * d->E_ep;
+    d->X_etp = d->X / etp;
 }
 
 void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes)
@@ -111,6 +129,7 @@ struct dims dims_whole(const struct dims *d)
     struct dims whole = *d;
 
     dims_divide(&whole, 1, 0);
+    dims_divide_experts(&whole, 1, 0, 1, 0);
     divide_no_layers(&whole);
     whole.slices = 1;
     whole.slice = 0;
@@ -148,6 +167,9 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     struct err err = {0};
     CHECK(recompute_read(&d.recompute, s, &err) == 0, "%s", err.text);
     d.dropout = s->dropout;
+    d.aux_coef = s->moe_aux_loss_coeff < 0.0 ? a->moe.aux_coef : s->moe_aux_loss_coeff;
+    d.aux_all = s->moe_aux_loss_scaling == AUX_HUGGINGFACE;
+    d.z_coef = s->moe_z_loss_coeff;
     d.freeze = s->freeze[0] != '\0' ? s->freeze : NULL;
     d.threads = threads;
     return d;

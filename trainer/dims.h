@@ -5,6 +5,7 @@
  *   D model width                  F MLP width                L layers
  *   H query heads                  G key and value heads      K head size
  *   V vocabulary                   E experts                  N parameters or tokens, as said there
+ *   X width of an expert           Y width of the MLP beside the experts
  * A suffix says what a size was divided by: F_tp = F / tp, R_sp = R / sp. Only dims_make() divides.
  */
 #ifndef TRAINER_DIMS_H
@@ -23,7 +24,7 @@ struct layers {
 
 struct dims {
     struct arch arch;
-    int64_t B, S, R, D, F, L, H, G, K, V;
+    int64_t B, S, R, D, F, L, H, G, K, V, E, X, Y;
     int cp,
         cp_rank; /* context parallel: of 2 cp chunks of a sequence chunk cp_rank and that as far from the end */
     int64_t S_all; /* tokens in a sequence; S = S_all / cp of them are this rank's            */
@@ -32,7 +33,11 @@ struct dims {
     int sp;        /* over how many ranks rows outside of divided layers are split */
     int64_t R_sp;  /* = R / sp: rows [sp rank R_sp, ..) are this rank's            */
     int64_t H_tp, G_tp, F_tp,
-        V_tp;        /* this rank's share; G_tp is 1 where there are fewer groups than ranks */
+        V_tp; /* this rank's share; G_tp is 1 where there are fewer groups than ranks */
+    int64_t Y_tp;
+    int ep, ep_rank;   /* over how many ranks experts are divided: [E0, E0 + E_ep) are this one's */
+    int etp, etp_rank; /* and over how many each of them                                        */
+    int64_t E_ep, E0, X_etp;
     int64_t G0, V0;  /* its first group, and its first row of the vocabulary */
     int64_t chunk;   /* rows of the head that have logits at a time          */
     int64_t micros;  /* microbatches of this rank in one step                */
@@ -50,6 +55,8 @@ struct dims {
     struct scale_rules scale; /* of the loss, in training                   */
     bool training;            /* gradients and optimizer state exist                  */
     struct recompute_choice recompute;
+    bool aux_all; /* balance of experts over all layers together, as in Hugging Face (moe.c)    */
+    double aux_coef, z_coef; /* of the losses for balance, and of the router's logits */
     double dropout;
     const char *freeze; /* patterns of trained.h, borrowed from the spec; NULL: none */
     int threads;
@@ -62,6 +69,9 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
 /* Divide by tensor parallelism: d of a rank that holds everything becomes that of rank `rank` of `tp`. CHECKs
  * that it divides (rules.def). */
 void dims_divide(struct dims *d, int tp, int rank);
+
+/* Divide the experts: over `ep` ranks, each expert over `etp`. CHECKs that it divides. */
+void dims_divide_experts(struct dims *d, int ep, int ep_rank, int etp, int etp_rank);
 
 /* Divide the layers among the ranks of a pipeline: this is rank `rank`. passes: as in dims. */
 void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes);

@@ -5,7 +5,7 @@
 
 #include "trainer/optim.h"
 
-enum { RANKS = 1 << 16, PARAMS = 1 << 8 };
+enum { RANKS = 1 << 16, PARAMS = 1 << 8, EXPERTS = 1 << 10 };
 
 _Static_assert((int)PARAM_COUNT <= (int)PARAMS, "a parameter is part of a place");
 
@@ -14,11 +14,11 @@ _Static_assert((int)PARAM_COUNT <= (int)PARAMS, "a parameter is part of a place"
 static int64_t place_of(const struct weight *w, const struct arch *a)
 {
     const bool below = w->id == PARAM_EMBED || w->id == PARAM_POSITION;
-    const int64_t level = param_get(w->id, a).in_layer ? w->layer + 1
+    const int64_t level = param_get(w->id, a).in_layer ? param_layer(a, w->place) + 1
                           : below                      ? 0
                                                        : (int64_t)a->L + 1;
 
-    return level * PARAMS + (int64_t)w->id;
+    return (level * PARAMS + (int64_t)w->id) * EXPERTS + param_expert(a, w->place);
 }
 
 static bool is_finite(const struct engine *e, struct tensor t)
@@ -59,9 +59,9 @@ static void name_gradient(struct engine *e, char out[PARAM_NAME + 64])
         (void)snprintf(out, PARAM_NAME + 64, "the sum of all gradients");
         return;
     }
-    const int64_t place = found / RANKS;
+    const int64_t expert = found / RANKS % EXPERTS, place = found / RANKS / EXPERTS;
     const struct param p = param_get((enum param_id)(place % PARAMS), &e->model->d.arch);
-    param_name(name, &p, (int)(place / PARAMS) - 1);
+    param_name(name, &p, (int)(place / PARAMS - 1 + expert * e->model->d.L));
     (void)snprintf(out, PARAM_NAME + 64, "the gradient of %s on rank %lld", name,
                    (long long)(RANKS - 1 - found % RANKS));
 }

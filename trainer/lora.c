@@ -24,10 +24,10 @@ static bool is_target(const struct arch *a, enum lora_target t)
     case LORA_K:
     case LORA_V: return !fused;
     case LORA_QKV: return fused;
-    case LORA_GATE: return a->gated;
-    case LORA_OUT:
+    case LORA_GATE: return a->gated && a->moe.E == 0;
     case LORA_UP:
-    case LORA_DOWN:
+    case LORA_DOWN: return a->moe.E == 0;
+    case LORA_OUT:
     case LORA_TARGETS: break;
     }
     return t < LORA_TARGETS;

@@ -89,9 +89,10 @@ int model_new(struct model **out, const struct dims *d, struct err *err)
         m->lowest = d->training ? trained_lowest(d) : 0;
         const int blocks = place_chunks(m);
         m->blocks = calloc((size_t)blocks + 1, sizeof *m->blocks); /* a stage may have none */
+        m->experts = calloc((size_t)blocks * (size_t)d->E_ep + 1, sizeof *m->experts);
         m->weights = calloc((size_t)shares_count(d), sizeof *m->weights);
     }
-    if (m == NULL || m->blocks == NULL || m->weights == NULL) {
+    if (m == NULL || m->blocks == NULL || m->experts == NULL || m->weights == NULL) {
         model_free(m);
         return FAIL(err, ERR_NO_MEMORY, "no memory to plan a model of %lld layers",
                     (long long)d->L);
@@ -113,6 +114,7 @@ void model_free(struct model *m)
     }
     traffic_free(&m->traffic);
     free(m->blocks);
+    free(m->experts);
     free(m->weights);
     free(m);
 }
@@ -135,6 +137,30 @@ static size_t linear_workspace(const struct dims *d, int64_t rows, int64_t out, 
     return n;
 }
 
+/* An expert may get any number of rows; bounds grow with the rows. */
+static size_t experts_workspace(const struct dims *d)
+{
+    const int64_t rows = moe_rows(d);
+    size_t n = linear_workspace(d, rows, 2 * d->X_etp, d->D, d->act);
+
+    n = larger(n, linear_workspace(d, rows, d->X_etp, d->D, d->act));
+    n = larger(n, linear_workspace(d, rows, d->D, d->X_etp, d->act));
+    n = larger(n, linear_workspace(d, d->R, d->E, d->D, d->act));
+    n = larger(n, linear_workspace(d, d->R, d->E, d->D, DTYPE_REAL));
+    if (d->Y > 0) {
+        n = larger(n, linear_workspace(d, d->R, 2 * d->Y_tp, d->D, d->act));
+        n = larger(n, linear_workspace(d, d->R, d->D, d->Y_tp, d->act));
+        n = larger(n, linear_workspace(d, d->R, 1, d->D, DTYPE_REAL));
+        n = larger(n, linear_workspace(d, d->R, 1, d->D, d->act));
+        n = larger(n, workspace_columns(d->R, 2 * d->Y_tp, d->threads));
+    }
+    if (!d->training) {
+        const int64_t in = d->Y_tp > d->X_etp ? d->Y_tp : d->X_etp;
+        n = larger(n, workspace_rows(rows, in > d->D ? in : d->D, d->act));
+    }
+    return n;
+}
+
 /* Bytes of workspace for the largest kernel call of the model. */
 static size_t workspace_of(const struct dims *d, bool has_head)
 {
@@ -150,6 +176,7 @@ static size_t workspace_of(const struct dims *d, bool has_head)
     n = larger(n, linear_workspace(d, d->R, d->D, d->H_tp * d->K, d->act));
     n = larger(n, linear_workspace(d, d->R, up, d->D, d->act));
     n = larger(n, linear_workspace(d, d->R, d->D, d->F_tp, d->act));
+    n = larger(n, d->E > 0 ? experts_workspace(d) : 0);
     /* The last chunk of the head may be any number of rows; bounds grow with the rows. */
     if (has_head) {
         n = larger(n, linear_workspace(d, d->chunk, d->V_tp, d->D, DTYPE_REAL));
@@ -219,6 +246,10 @@ static void plan_batch(struct model *m, struct layout *lo)
         m->slot = layout_take(lo, LIFE_BATCH, DTYPE_I32, d->micros, d->R);
     }
     m->square_sum = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
+    m->balance_sums = tensor_none();
+    if (d->training && d->E > 0) {
+        m->balance_sums = layout_take(lo, LIFE_BATCH, DTYPE_F64, 2, 1);
+    }
     m->head.loss_sum = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     m->head.hits = layout_take(lo, LIFE_BATCH, DTYPE_F64, 1, 1);
     m->first[1] = tensor_none();
@@ -305,11 +336,15 @@ static void plan_blocks(struct model *m, struct planner *p, const struct chunk *
     }
 }
 
-static void plan_chunk(struct model *m, struct planner *p, const struct chunk *c)
+static void plan_chunk(struct model *m, struct planner *p, struct chunk *c)
 {
     const struct dims *d = &m->d;
     static const enum param_id tokens = PARAM_EMBED;
 
+    c->balance = tensor_none();
+    if (d->training && d->E > 0) {
+        c->balance = layout_take(p->lo, LIFE_SAVED, DTYPE_REAL, 1, 2 * d->E + 1);
+    }
     if (c->is_first) {
         embedding_plan(&m->embedding, p);
     } else if (c->is_last && d->arch.tied) { /* its own copy */
@@ -377,7 +412,7 @@ static void plan_messages(struct model *m, struct layout *lo)
 void model_plan(struct model *m, struct layout *lo)
 {
     const struct dims *d = &m->d;
-    struct planner p = {.lo = lo, .d = d, .weights = m->weights};
+    struct planner p = {.lo = lo, .d = d, .weights = m->weights, .experts = m->experts};
     const int64_t workspace = (int64_t)(workspace_of(d, last_chunk(m)->is_last) / 4) + 1;
 
     plan_batch(m, lo);
@@ -420,6 +455,7 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
     struct ctx c = {.k = k,
                     .q = q,
                     .tp = tp,
+                    .ep = tp, /* of ranks that divide nothing */
                     .d = &m->d,
                     .rows = rows,
                     .most = m->d.R,
@@ -448,6 +484,10 @@ struct ctx model_chunk_ctx(const struct model *m, const struct ctx *c, int chunk
     mine.slot = slot;
     mine.saved = k->saved;
     mine.saved_stride = k->saved_stride;
+    if (tensor_count(k->balance) > 0) {
+        mine.balance = here_rows(&mine, k->balance, 1);
+        mine.balance_sums = m->balance_sums;
+    }
     return mine;
 }
 
@@ -468,6 +508,9 @@ void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, 
 
     CHECK(k->is_first == (tensor_count(in) == 0) && k->is_last == (tensor_count(out) == 0),
           "chunk %d has not what its stage needs", chunk);
+    if (c->training && tensor_count(c->balance) > 0) {
+        c->k->zero(c->q, c->balance);
+    }
     if (k->is_first) {
         embedding_forward(&m->embedding, c, entry_of(m, c, k, 0, out));
     } else {
@@ -475,6 +518,11 @@ void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, 
     }
     for (int i = 0; i < k->count; i++) {
         block_forward(&m->blocks[k->block0 + i], &m->rope, c, entry_of(m, c, k, i + 1, out));
+    }
+    if (k->is_last && c->balances && m->d.aux_all) {
+        const double T = (double)moe_balanced_rows(c), L = (double)arch_sparse_layers(&m->d.arch);
+        c->k->route_losses(c->q, c->balance_sums, c->balance, (double)m->d.E / (L * T * L * T),
+                           0.0);
     }
 }
 
@@ -489,8 +537,10 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
     const struct chunk *at = &m->chunks[chunk];
     const struct tensor turns[2] = {here(c, m->grad[0]), here(c, m->grad[1])};
     struct tensor dy = in;
+    struct ctx redo = *c;
     int turn = 0; /* whose content is free */
 
+    redo.again = true;
     if (at->is_last) {
         dy = turns[turn++];
         head_backward(&m->head, c, dy, here(c, m->out), scale);
@@ -499,7 +549,7 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
         const struct block *b = &m->blocks[at->block0 + i];
         const struct tensor dx = turns[turn];
         for (int k = i + 1 - b->redo; k <= i; k++) { /* the last output is spare */
-            block_forward(&m->blocks[at->block0 + k], &m->rope, c,
+            block_forward(&m->blocks[at->block0 + k], &m->rope, &redo,
                           k < i ? entry_of(m, c, at, k + 1, out) : dx);
         }
         block_backward(b, &m->rope, c, dx, dy);
@@ -538,7 +588,7 @@ static void init_row(const struct model *m, const struct weight *w, const struct
     if (at.row < 0) {
         memset(out, 0, (size_t)s->cols * sizeof *out);
     } else {
-        param_init(out, w->id, &m->d.arch, w->layer, seed, at);
+        param_init(out, w->id, &m->d.arch, w->place, seed, at);
     }
 }
 

@@ -21,6 +21,7 @@ struct chunk {
     int block0, count;      /* its blocks among the rank's */
     int first;              /* layer of the model          */
     bool is_first, is_last; /* stage: has the embedding, the head */
+    struct tensor balance;  /* kept: ctx.balance; absent without experts */
     char *saved;            /* kept tensors of its first slot, and bytes of a slot */
     size_t saved_stride;
     int slots;
@@ -43,7 +44,10 @@ struct model {
     int lowest;               /* block below which nothing is trained (trained.h)    */
     struct tensor workspace;  /* scratch: for kernels                                */
     struct tensor square_sum; /* f64 [1]                                             */
-    struct flat flat;         /* the vector of gradients                              */
+    struct tensor
+        balance_sums;       /* f64 [2,1]: losses for balance of experts, and of routers' logits */
+    struct expert *experts; /* owned: those of all blocks in order                 */
+    struct flat flat;       /* the vector of gradients                              */
     struct tensor
         grads; /* real [flat.count]: all gradients with their gaps, where they are divided or summed */
     struct tensor

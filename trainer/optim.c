@@ -112,7 +112,7 @@ static void init_piece(const struct model *m, const struct weight *w, struct str
         if (stretch.row < 0) {
             memset(out + done, 0, (size_t)n * sizeof *out);
         } else {
-            param_init(out + done, w->id, &m->d.arch, w->layer, p->seed, stretch);
+            param_init(out + done, w->id, &m->d.arch, w->place, p->seed, stretch);
         }
         done += n;
     }

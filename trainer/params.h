@@ -22,7 +22,11 @@ enum shard {
     SHARD_WIDTH,
     SHARD_FUSED,
     SHARD_HEADS_IN, /* along inputs: the product is a part of a sum */
-    SHARD_WIDTH_IN
+    SHARD_WIDTH_IN,
+    SHARD_EXPERT, /* one of the experts of some ranks, and of these split along outputs .. */
+    SHARD_EXPERT_IN,
+    SHARD_SHARED,
+    SHARD_SHARED_IN
 };
 
 enum init { INIT_ONES, INIT_ZEROS, INIT_NORMAL, INIT_NORMAL_RESID, INIT_UNIFORM };
@@ -30,8 +34,10 @@ enum init { INIT_ONES, INIT_ZEROS, INIT_NORMAL, INIT_NORMAL_RESID, INIT_UNIFORM 
 /* One parameter of one architecture. In its Hugging Face file tensor it fills outputs
  * [first, first + rows) of `outputs`; `transposed` tensors are [inputs, outputs] there. */
 struct param {
-    const char *format; /* Hugging Face name, with %d where the layer stands  */
+    const char *format; /* Hugging Face name, with %d where the layer stands, then the expert */
     bool exists, in_layer, vector, transposed;
+    bool in_expert;     /* of a layer                                         */
+    int layers;         /* of the model                                       */
     int64_t rows, cols; /* in memory, whole                                   */
     int64_t first, outputs;
     enum shard shard;
@@ -58,22 +64,32 @@ bool param_has_lora(const struct arch *a, enum lora_target target);
 /* Whether a parameter is trained whole beside the adapters of a. */
 bool param_is_also(const struct arch *a, enum param_id id);
 
-/* The Hugging Face name of a parameter in a layer (ignored for those of the model). */
+/* Parameters of one id are told apart by their place: 0 of the model, the layer, or of expert e in layer l l + L e.
+ * `places`: how many there may be; not all layers have all (param_is_at). */
+int param_places(enum param_id id, const struct arch *a);
+bool param_is_at(enum param_id id, const struct arch *a, int place);
+int param_place(const struct arch *a, int layer, int expert);
+int param_layer(const struct arch *a, int place);
+int param_expert(const struct arch *a, int place);
+
+/* The Hugging Face name of a parameter at a place (ignored for those of the model). */
 enum { PARAM_NAME = 96 };
-void param_name(char out[PARAM_NAME], const struct param *p, int layer);
+void param_name(char out[PARAM_NAME], const struct param *p, int place);
 
 /* Parameters of the whole model, tied ones once: how many tensors of memory, how many numbers. */
 int params_tensors(const struct arch *a);
 int64_t params_count(const struct arch *a);
+/* Those that a token meets: of the experts only k. */
+int64_t params_active(const struct arch *a);
 
 /* A stretch of a row of the whole parameter. */
 struct param_stretch {
     int64_t row, col0, cols;
 };
 
-/* Initial values of a stretch into out [cols]. A value depends on the seed, the parameter, the layer and its
+/* Initial values of a stretch into out [cols]. A value depends on the seed, the parameter, its place and its
  * index in the Hugging Face tensor, never on ranks or order. */
-void param_init(real *out, enum param_id id, const struct arch *a, int layer, uint64_t seed,
+void param_init(real *out, enum param_id id, const struct arch *a, int place, uint64_t seed,
                 struct param_stretch stretch);
 
 #endif

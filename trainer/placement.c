@@ -51,11 +51,14 @@ static int place_evenly(struct placement *p, const struct arch *a, struct err *e
     return 0;
 }
 
-/* Multiplications for a token in a layer's forward pass. */
+/* Multiplications for a token in a layer's forward pass; layers with experts and without count alike. */
 static double layer_cost(const struct arch *a, int64_t sequence)
 {
     const double D = (double)a->D, heads = (double)(a->H * a->K), groups = (double)(a->G * a->K);
-    const double mlp = (a->gated ? 3.0 : 2.0) * D * (double)a->F;
+    const double sparse = (double)arch_sparse_layers(a) / (double)a->L;
+    const double dense = (a->gated ? 3.0 : 2.0) * D * (double)a->F;
+    const double experts = 3.0 * D * (double)(a->moe.k * a->moe.X + a->moe.Y);
+    const double mlp = (1.0 - sparse) * dense + sparse * experts;
 
     return D * (2.0 * heads + 2.0 * groups) + heads * (double)sequence + mlp;
 }

@@ -130,6 +130,7 @@ int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int 
                          .exchange = ranks_bytes(&shape),
                          .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
                          .parameters = params_count(a),
+                         .active = params_active(a),
                          .trainable = trained_count(&d),
                          .fingerprint = lo.fingerprint,
                          .ranks = mesh.world,
@@ -179,6 +180,7 @@ int plan_serve(struct plan *out, const struct arch *a, const struct serve_sizes 
     *out = (struct plan){.arenas = layout_bytes(&lo),
                          .constants = CONSTANT_BYTES + (size_t)threads * THREAD_BYTES,
                          .parameters = params_count(a),
+                         .active = params_active(a),
                          .fingerprint = lo.fingerprint};
     for (int i = 0; i < LIFE_COUNT; i++) {
         out->region[i] = lo.region[i].peak;
@@ -278,9 +280,10 @@ json_t *plan_json(const struct plan *p)
     (void)json_object_set_new(regions, "reader", json_integer((json_int_t)p->reader));
     (void)json_object_set_new(regions, "constants", json_integer((json_int_t)p->constants));
     (void)json_object_set_new(regions, "exchange", json_integer((json_int_t)p->exchange));
-    return json_pack("{s:I, s:o, s:i, s:s*, s:I, s:I, s:s, s:s}", "memory_bytes",
+    return json_pack("{s:I, s:o, s:i, s:s*, s:I, s:I, s:I, s:s, s:s}", "memory_bytes",
                      (json_int_t)(p->total * (size_t)p->ranks), "memory", regions, "ranks",
                      p->ranks, "layout", p->ranks > 1 ? layout : NULL, "parameters",
-                     (json_int_t)p->parameters, "trainable", (json_int_t)p->trainable, "largest",
-                     plan_largest(p), "fingerprint", fingerprint);
+                     (json_int_t)p->parameters, "active", (json_int_t)p->active, "trainable",
+                     (json_int_t)p->trainable, "largest", plan_largest(p), "fingerprint",
+                     fingerprint);
 }

@@ -62,6 +62,7 @@ struct plan {
     size_t total;
     int64_t parameters,
         trainable;        /* of the whole model: adapters included; those that are trained */
+    int64_t active;       /* those that a token meets: of experts only some               */
     uint64_t fingerprint; /* of the layout; of a whole run: of those of all ranks         */
     int ranks;            /* of the run                                                   */
     struct mesh_sizes mesh;
@@ -96,7 +97,7 @@ const char *plan_largest(const struct plan *p);
 size_t plan_largest_bytes(const struct plan *p);
 
 /* {memory_bytes, memory: {region: bytes, .., "reader", "exchange", "constants"}, ranks, layout (only with several),
- * parameters, trainable, largest, fingerprint}: memory_bytes of all ranks, the regions of one; a new reference, NULL: no memory. */
+ * parameters, active, trainable, largest, fingerprint}: memory_bytes of all ranks, the regions of one; a new reference, NULL: no memory. */
 json_t *plan_json(const struct plan *p);
 
 enum { PLAN_FINGERPRINT = 17 };

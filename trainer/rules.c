@@ -15,7 +15,8 @@ struct rule_sizes {
     long long stages, group; /* on a rank; as given, 0: not */
     long long passes;        /* microbatches that pass a virtual stage at a time */
     long long L, H, G, F, sequence;
-    bool is_placed, splits_rows;
+    long long E; /* experts */
+    bool is_placed, splits_rows, balances_all;
 };
 
 enum when { REQUEST, MODEL };
@@ -86,6 +87,7 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
                            .group = s->microbatch_group_size_per_virtual_pipeline_stage,
                            .is_placed = s->layers_per_stage[0] != '\0',
                            .splits_rows = s->sequence_parallel == SEQUENCE_PARALLEL,
+                           .balances_all = s->moe_aux_loss_scaling == AUX_HUGGINGFACE,
                            .dp = copies_of(s),
                            .micro = rules_micro_batch(s),
                            .global = s->global_batch_size,
@@ -100,6 +102,7 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
         z.H = a->H;
         z.G = a->G;
         z.F = a->F;
+        z.E = a->moe.E;
         z.sequence = z.sequence > 0 ? z.sequence : plan_sequence(a);
     }
     return z;

@@ -85,6 +85,10 @@ static struct share share_of_all(enum param_id id, const struct dims *d)
     case SHARD_FUSED: return fused_of(&p, d);
     case SHARD_HEADS_IN: return columns_of(&p, d->H_tp * d->K, r * d->H_tp * d->K);
     case SHARD_WIDTH_IN: return columns_of(&p, d->F_tp, r * d->F_tp);
+    case SHARD_EXPERT: return rows_of(&p, d->X_etp, d->etp_rank * d->X_etp);
+    case SHARD_EXPERT_IN: return columns_of(&p, d->X_etp, d->etp_rank * d->X_etp);
+    case SHARD_SHARED: return rows_of(&p, d->Y_tp, r * d->Y_tp);
+    case SHARD_SHARED_IN: return columns_of(&p, d->Y_tp, r * d->Y_tp);
     }
     CHECK(false, "parameter %d has no shard", (int)id);
     return (struct share){0};
@@ -101,18 +105,27 @@ struct share share_of(enum param_id id, const struct dims *d)
     return s;
 }
 
-bool share_is_here(enum param_id id, int layer, const struct dims *d)
+/* Whether a layer, and of an expert's parameter the expert, is this rank's. */
+static bool is_mine(const struct param *p, int place, const struct dims *d)
 {
-    const struct param p = param_get(id, &d->arch);
-    const bool first = d->pp_rank == 0, last = d->pp_rank == d->pp - 1;
-    bool is_mine = false;
+    const int layer = param_layer(&d->arch, place), expert = param_expert(&d->arch, place);
+    const bool has_expert = !p->in_expert || (expert >= d->E0 && expert < d->E0 + d->E_ep);
+    bool has_layer = false;
 
     for (int c = 0; c < d->chunks; c++) {
         const struct layers l = d->layers[c];
-        is_mine = is_mine || (layer >= l.first && layer < l.first + l.count);
+        has_layer = has_layer || (layer >= l.first && layer < l.first + l.count);
     }
+    return has_layer && has_expert;
+}
+
+bool share_is_here(enum param_id id, int place, const struct dims *d)
+{
+    const struct param p = param_get(id, &d->arch);
+    const bool first = d->pp_rank == 0, last = d->pp_rank == d->pp - 1;
+
     if (!p.exists || p.in_layer) {
-        return p.exists && is_mine;
+        return p.exists && is_mine(&p, place, d) && param_is_at(id, &d->arch, place);
     }
     if (id == PARAM_EMBED || id == PARAM_POSITION) {
         return first || (last && id == PARAM_EMBED && d->arch.tied);
@@ -122,20 +135,14 @@ bool share_is_here(enum param_id id, int layer, const struct dims *d)
 
 int shares_count(const struct dims *d)
 {
-    int64_t layers = 0, n = 0;
+    int n = 0;
 
-    for (int c = 0; c < d->chunks; c++) {
-        layers += d->layers[c].count;
-    }
     for (int i = 0; i < PARAM_COUNT; i++) {
-        const struct param p = param_get((enum param_id)i, &d->arch);
-        if (p.exists && p.in_layer) {
-            n += layers;
-        } else {
-            n += share_is_here((enum param_id)i, 0, d);
+        for (int place = 0; place < param_places((enum param_id)i, &d->arch); place++) {
+            n += share_is_here((enum param_id)i, place, d);
         }
     }
-    return (int)n;
+    return n;
 }
 
 int64_t share_row(const struct share *s, int64_t row)

@@ -8,6 +8,9 @@
  *    FUSED      its query, key and value rows, from three places
  *    HEADS_IN, WIDTH_IN   columns that take what HEADS and WIDTH give
  *
+ *    EXPERT     of its experts E0 .. (each parameter is of one expert), rows of their X_etp features; EXPERT_IN columns
+ *    SHARED     rows of its Y_tp features of the MLP beside the experts; SHARED_IN columns
+ *
  *    ROWWISE    whole on every rank; with sequence parallel each rank has the gradient of its own rows of
  *               activations: a part of a sum
  *
@@ -39,8 +42,8 @@ struct share {
 
 struct share share_of(enum param_id id, const struct dims *d);
 
-/* Whether the rank holds (a share of) the parameter; `layer` is that of the model. */
-bool share_is_here(enum param_id id, int layer, const struct dims *d);
+/* Whether the rank holds (a share of) the parameter at a place of the model (params.h). */
+bool share_is_here(enum param_id id, int place, const struct dims *d);
 
 /* How many parameters it holds. */
 int shares_count(const struct dims *d);

@@ -24,6 +24,8 @@ enum at_time_limit { LIMIT_STOP, LIMIT_REQUEUE };
 enum preemptible { PREEMPTIBLE_AUTO, PREEMPTIBLE_NO, PREEMPTIBLE_YES };
 enum visibility { VISIBLE_LAB, VISIBLE_PRIVATE };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum aux_scaling { AUX_HUGGINGFACE, AUX_MEGATRON };
+enum pre_softmax { PRE_SOFTMAX_AUTO, PRE_SOFTMAX_NO, PRE_SOFTMAX_YES };
 enum recompute_method { RECOMPUTE_UNIFORM, RECOMPUTE_BLOCK };
 
 struct spec {

@@ -39,6 +39,7 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
                          .dp = comm_self(),
                          .cp = comm_self(),
                          .pp = comm_self(),
+                         .ep = comm_self(),
                          .embedding = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
     if (rc == 0) {
@@ -100,6 +101,7 @@ static struct ctx narrow_ctx(struct engine *e, int64_t micro)
     struct ctx c = model_ctx(e->model, e->k, &e->q, &e->tp, micro, e->narrow.R);
     c.d = &e->narrow;
     c.cp = &e->cp;
+    c.ep = &e->ep;
     return c;
 }
 
@@ -108,8 +110,33 @@ struct turn {
     struct engine *e;
     const struct step_input *in; /* NULL: forward passes alone */
     double scale;
-    bool counts; /* forward passes end in losses */
+    double balance; /* what losses for the balance of experts count, of one microbatch */
+    bool counts;    /* forward passes end in losses */
 };
+
+/* Whether microbatch `micro` of those of all data-parallel ranks trains anything. */
+static bool trains(const struct model *m, const struct data_rows *rows, int64_t micro)
+{
+    const int32_t *labels = rows->labels + micro * m->d.B * m->d.S_all;
+
+    for (int64_t i = 0; i < m->d.B * m->d.S_all; i++) {
+        if (labels[i] >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many do. */
+static int64_t training_micros(const struct model *m, const struct data_rows *rows)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->d.micros * m->d.dp && m->d.E > 0; i++) {
+        n += trains(m, rows, i);
+    }
+    return n > 0 ? n : 1;
+}
 
 static struct ctx action_ctx(const struct turn *t, const struct action *a, const struct errand *r)
 {
@@ -122,6 +149,8 @@ static struct ctx action_ctx(const struct turn *t, const struct action *a, const
 
     if (t->in != NULL) {
         c.training = true;
+        c.balances = m->d.E > 0 && trains(m, t->in->rows, m->d.micro0 + a->micro);
+        c.balance_scale = c.balances ? t->balance : 0.0;
         c.drop.seed = t->in->seed;
         c.drop.step = t->in->step;
         c.drop.sample0 = t->in->consumed + (m->d.micro0 + a->micro) * m->d.B;
@@ -178,6 +207,9 @@ static void clear_sums(struct engine *e)
 {
     e->k->zero(&e->q, e->model->head.loss_sum);
     e->k->zero(&e->q, e->model->head.hits);
+    if (tensor_count(e->model->balance_sums) > 0) {
+        e->k->zero(&e->q, e->model->balance_sums);
+    }
 }
 
 /* Of all ranks with other tokens; of a pipeline's ranks the last has them, the others 0. */
@@ -187,6 +219,10 @@ static void sum_losses(struct engine *e)
     comm_all_reduce(&e->dp, &e->q, e->model->head.hits);
     comm_all_reduce(&e->pp, &e->q, e->model->head.loss_sum);
     comm_all_reduce(&e->pp, &e->q, e->model->head.hits);
+    if (tensor_count(e->model->balance_sums) > 0) {
+        comm_all_reduce(&e->dp, &e->q, e->model->balance_sums);
+        comm_all_reduce(&e->pp, &e->q, e->model->balance_sums);
+    }
 }
 
 /* Loss and accuracy over `tokens` trained tokens. */
@@ -208,8 +244,11 @@ static struct grad_groups groups_of(struct engine *e)
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
 {
     struct model *m = e->model;
-    struct turn t = {
-        .e = e, .in = in, .scale = in->trained > 0 ? e->scale.now / (double)in->trained : 0.0};
+    const double micros = (double)training_micros(m, in->rows);
+    struct turn t = {.e = e,
+                     .in = in,
+                     .scale = in->trained > 0 ? e->scale.now / (double)in->trained : 0.0,
+                     .balance = e->scale.now / micros};
 
     load_batch(e, in->rows);
     grads_zero(m, e->k, &e->q);
@@ -217,6 +256,10 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
     run(&t, &m->traffic);
     sum_losses(e);
     *result = sums_of(e, in->trained);
+    if (tensor_count(m->balance_sums) > 0) {
+        result->aux_loss = ((const double *)m->balance_sums.data)[0] / micros;
+        result->z_loss = ((const double *)m->balance_sums.data)[1] / micros;
+    }
     const struct grad_groups groups = groups_of(e);
     grads_sum(m, &groups, &e->q);
     result->grad_norm = grads_norm(m, e->k, &e->q, &groups) / e->scale.now;

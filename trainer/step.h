@@ -17,6 +17,7 @@ struct engine {
     /* groups of one when opened; of ranks: set before the first step. dp: of ranks with other tokens, context parallel
      * ones too. embedding: first and last stage, which share a tied one */
     struct comm world, tp, kv, dp, cp, pp, embedding;
+    struct comm ep;         /* ranks that experts are divided over (etp of each) */
     struct traffic passing; /* of forward passes alone */
     struct scale scale;     /* of the loss; 1 in precisions that need none             */
     int64_t *width;         /* owned [micros]: places of its rows that a step works on */
@@ -34,7 +35,10 @@ struct step_result {
     double accuracy;  /* part of the trained tokens that had the largest logit */
     double grad_norm; /* before clipping                                    */
     int64_t tokens;   /* trained tokens                                     */
-    bool skipped;     /* for the loss scale: nothing was learned            */
+    /* Means over the microbatches that trained any, before they are multiplied by their coefficients: of the losses for the
+     * balance of experts, of all layers, and of the routers' logits, summed over layers. */
+    double aux_loss, z_loss;
+    bool skipped; /* for the loss scale: nothing was learned            */
 };
 
 struct step_input {

@@ -6,45 +6,44 @@
 #include "trainer/base/text.h"
 #include "trainer/patterns.h"
 
-static bool pattern_has(const char *pattern, size_t length, const struct param *p, int layer)
+static bool pattern_has(const char *pattern, size_t length, const struct param *p, int place)
 {
     char name[PARAM_NAME];
 
-    param_name(name, p, layer);
+    param_name(name, p, place);
     return length > 0 && pattern_matches(pattern, length, name);
 }
 
-static bool is_frozen(const struct dims *d, const struct param *p, int layer)
+static bool is_frozen(const struct dims *d, const struct param *p, int place)
 {
     size_t length = 0;
     int i = 0;
 
     for (const char *at = pattern_at(d->freeze, i, &length); at != NULL;
          at = pattern_at(d->freeze, ++i, &length)) {
-        if (pattern_has(at, length, p, layer)) {
+        if (pattern_has(at, length, p, place)) {
             return true;
         }
     }
     return false;
 }
 
-bool trained_has(const struct dims *d, enum param_id id, int layer)
+bool trained_has(const struct dims *d, enum param_id id, int place)
 {
     const struct param p = param_get(id, &d->arch);
     const bool chosen = d->arch.lora.r == 0 || param_is_adapter(id) || param_is_also(&d->arch, id);
 
-    return d->training && p.exists && chosen && (d->freeze == NULL || !is_frozen(d, &p, layer));
+    return d->training && p.exists && chosen && (d->freeze == NULL || !is_frozen(d, &p, place));
 }
 
 /* Call `visit` for every parameter there is, layer by layer, until it returns false. */
-static void each(const struct arch *a, bool (*visit)(void *context, enum param_id id, int layer),
+static void each(const struct arch *a, bool (*visit)(void *context, enum param_id id, int place),
                  void *context)
 {
     for (int i = 0; i < PARAM_COUNT; i++) {
-        const struct param p = param_get((enum param_id)i, a);
-        const int64_t layers = !p.exists ? 0 : p.in_layer ? a->L : 1;
-        for (int64_t l = 0; l < layers; l++) {
-            if (!visit(context, (enum param_id)i, (int)l)) {
+        const enum param_id id = (enum param_id)i;
+        for (int place = 0; place < param_places(id, a); place++) {
+            if (param_is_at(id, a, place) && !visit(context, id, place)) {
                 return;
             }
         }
@@ -58,14 +57,14 @@ struct tally {
     int64_t count;
 };
 
-static bool add_up(void *context, enum param_id id, int layer)
+static bool add_up(void *context, enum param_id id, int place)
 {
     struct tally *t = context;
     const struct param p = param_get(id, &t->d->arch);
 
-    if (trained_has(t->d, id, layer)) {
+    if (trained_has(t->d, id, place)) {
         const bool below = id == PARAM_EMBED || id == PARAM_POSITION;
-        const int at = below ? -1 : p.in_layer ? layer : (int)t->d->L;
+        const int at = below ? -1 : p.in_layer ? param_layer(&t->d->arch, place) : (int)t->d->L;
         t->lowest = at < t->lowest ? at : t->lowest;
         t->count += p.rows * p.cols;
     }
@@ -97,12 +96,12 @@ struct search {
     bool found;
 };
 
-static bool look(void *context, enum param_id id, int layer)
+static bool look(void *context, enum param_id id, int place)
 {
     struct search *s = context;
     const struct param p = param_get(id, s->a);
 
-    s->found = pattern_has(s->pattern, s->length, &p, layer);
+    s->found = pattern_has(s->pattern, s->length, &p, place);
     return !s->found;
 }
 

@@ -12,7 +12,7 @@
 #include "trainer/params.h"
 
 /* Whether a run of these sizes trains the parameter. False for all when d->training is false. */
-bool trained_has(const struct dims *d, enum param_id id, int layer);
+bool trained_has(const struct dims *d, enum param_id id, int place);
 
 /* The lowest block that has a trained parameter; -1 when the embeddings, which lie below all, are trained; L when only what
  * lies above the blocks is. No backward pass goes below it. */

@@ -50,9 +50,9 @@ void part_name(char out[PART_NAME], const struct model *m, const struct weight *
     if (part == PART_HEAD) {
         lora_name(name, &m->d.arch, PARAM_HEAD, 0);
     } else if (part == PART_WEIGHT && m->d.arch.lora.r > 0) {
-        lora_name(name, &m->d.arch, w->id, w->layer);
+        lora_name(name, &m->d.arch, w->id, w->place);
     } else {
-        param_name(name, &p, w->layer);
+        param_name(name, &p, w->place);
     }
     (void)snprintf(out, PART_NAME, "%s%s", prefixes[part], name);
 }

@@ -103,7 +103,7 @@ int state_load_weights(const struct model *m, const struct safetensors_folder *f
         if (param_is_adapter(w->id)) {
             continue;
         }
-        param_name(name, &p, w->layer);
+        param_name(name, &p, w->place);
         const struct st_tensor *t = find(f, name);
         if (t == NULL && w->id == PARAM_HEAD) {
             return FAIL(err, ERR_NO_MODEL,
@@ -129,7 +129,7 @@ int state_load_adapter(const struct model *m, const char *dir, struct err *err)
         char name[LORA_NAME];
 
         if (lora_holds(&m->d.arch, w->id)) {
-            lora_name(name, &m->d.arch, w->id, w->layer);
+            lora_name(name, &m->d.arch, w->id, w->place);
             rc = load_values(m, w, safetensors_find(st, name), err);
         }
     }
@@ -158,7 +158,7 @@ static bool is_used(const struct model *whole, const struct safetensors_folder *
     for (int i = 0; i < whole->weight_count; i++) {
         const struct param p = param_get(whole->weights[i].id, &whole->d.arch);
         char name[PARAM_NAME];
-        param_name(name, &p, whole->weights[i].layer);
+        param_name(name, &p, whole->weights[i].place);
         if (!param_is_adapter(whole->weights[i].id) && find(f, name) == t) {
             return true;
         }

@@ -118,11 +118,11 @@ static int place_of(const struct model *whole, const struct weight *w, int from)
 {
     for (int i = 0; i < whole->weight_count; i++) {
         const int at = (from + i) % whole->weight_count;
-        if (whole->weights[at].id == w->id && whole->weights[at].layer == w->layer) {
+        if (whole->weights[at].id == w->id && whole->weights[at].place == w->place) {
             return at;
         }
     }
-    CHECK(false, "parameter %d of layer %d is in no model", (int)w->id, w->layer);
+    CHECK(false, "parameter %d of layer %d is in no model", (int)w->id, w->place);
     return 0;
 }
 

@@ -29,7 +29,14 @@ void block_plan(struct block *b, struct planner *p, int layer)
     b->dh = p->turn[1];
     attention_plan(&b->attention, p, layer);
     norm_plan(&b->norm2, p, PARAM_NORM2_W, PARAM_NORM2_B, layer);
-    mlp_plan(&b->mlp, p, layer);
+    b->sparse = arch_is_sparse(&d->arch, layer);
+    if (b->sparse) {
+        b->moe.experts = p->experts;
+        p->experts += d->E_ep;
+        moe_plan(&b->moe, p, layer);
+    } else {
+        mlp_plan(&b->mlp, p, MLP_DENSE, layer);
+    }
 }
 
 /* y = x + branch, the branch with dropout; all [R_sp,D]. branch is overwritten. */
@@ -66,7 +73,11 @@ void block_forward(const struct block *b, const struct rope *r, const struct ctx
     attention_forward(&b->attention, r, c, t, here(c, b->h1));
     join(b, c, x2, x, t, DROP_ATTENTION);
     norm_forward(&b->norm2, c, here(c, b->h2), x2);
-    mlp_forward(&b->mlp, c, t, here(c, b->h2));
+    if (b->sparse) {
+        moe_forward(&b->moe, c, t, here(c, b->h2));
+    } else {
+        mlp_forward(&b->mlp, c, t, here(c, b->h2));
+    }
     join(b, c, y, x2, t, DROP_MLP);
 }
 
@@ -80,7 +91,12 @@ void block_backward(const struct block *b, const struct rope *r, const struct ct
     if (b->again) {
         norm_forward(&b->norm2, c, here(c, b->h2), x2);
     }
-    mlp_backward(&b->mlp, c, dh, part(b, c, dy, t, DROP_MLP), here(c, b->h2));
+    const struct tensor dbranch = part(b, c, dy, t, DROP_MLP);
+    if (b->sparse) {
+        moe_backward(&b->moe, c, dh, dbranch, here(c, b->h2));
+    } else {
+        mlp_backward(&b->mlp, c, dh, dbranch, here(c, b->h2));
+    }
     norm_backward(&b->norm2, c, t, dh, x2);
     c->k->add(c->q, dx, dy, t);
     if (b->again) {

@@ -26,7 +26,7 @@ static int64_t grads_so_far(const struct planner *p)
 }
 
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
-                  int n, int layer)
+                  int n, int place)
 {
     const struct dims *d = p->d;
     const int64_t cols = share_of(ids[0], d).cols;
@@ -38,7 +38,7 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
         CHECK(param_get(ids[i], &d->arch).exists && s.cols == cols,
               "parameter %d cannot be stacked", (int)ids[i]);
         rows += s.rows;
-        trained += trained_has(d, ids[i], layer);
+        trained += trained_has(d, ids[i], place);
     }
     *w = layout_take(p->lo, LIFE_WEIGHT, d->act, rows, cols);
     int64_t flat = grads_so_far(p);
@@ -47,9 +47,9 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
         const int64_t part = share_of(ids[i], d).rows;
         struct weight *x = &p->weights[p->count++];
         *x = (struct weight){
-            .id = ids[i], .layer = layer, .w = tensor_slice(*w, row, part), .flat = flat};
+            .id = ids[i], .place = place, .w = tensor_slice(*w, row, part), .flat = flat};
         x->master = x->w;
-        if (trained_has(d, ids[i], layer)) {
+        if (trained_has(d, ids[i], place)) {
             flat = trained == n ? flat + part * cols : flat;
             x->flat = trained == n ? x->flat : grads_so_far(p);
             x->dw = trained == n ? tensor_slice(*dw, row, part)
@@ -84,20 +84,27 @@ struct tensor plan_scratch(struct planner *p, enum dtype type, int64_t rows, int
     return layout_take(p->lo, LIFE_SCRATCH, type, rows, cols);
 }
 
-struct tensor here(const struct ctx *c, struct tensor t)
+struct tensor here_rows(const struct ctx *c, struct tensor t, int64_t rows)
 {
-    const int64_t rows = t.dim[0] * c->rows / c->most;
     char *at = t.data;
 
-    CHECK(rows * c->most == t.dim[0] * c->rows, "%lld rows for %lld", (long long)t.dim[0],
-          (long long)c->most);
     if (t.dim[0] > rows) {
         t = tensor_slice(t, 0, rows);
     }
+    CHECK(t.dim[0] == rows, "%lld rows of %lld", (long long)rows, (long long)t.dim[0]);
     if (c->slot > 0 && at >= c->saved && at < c->saved + c->saved_stride) {
         t.data = at + (size_t)c->slot * c->saved_stride;
     }
     return t;
+}
+
+struct tensor here(const struct ctx *c, struct tensor t)
+{
+    const int64_t rows = t.dim[0] * c->rows / c->most;
+
+    CHECK(rows * c->most == t.dim[0] * c->rows, "%lld rows for %lld", (long long)t.dim[0],
+          (long long)c->most);
+    return here_rows(c, t, rows);
 }
 
 struct tensor tp_inside(const struct ctx *c, struct tensor room, struct tensor outside)

@@ -26,7 +26,7 @@
 /* A parameter of this rank with its gradient and its optimizer state. */
 struct weight {
     enum param_id id;
-    int layer;
+    int place;        /* params.h                                               */
     struct tensor w;  /* as kernels read it: real or bf16 [rows, cols]          */
     struct tensor dw; /* real; absent when not trained                          */
     struct tensor
@@ -53,13 +53,14 @@ struct planner {
     bool below;       /* a block below all that is trained: nothing is kept for a backward pass */
     unsigned rebuilt; /* recompute_parts() of the present block                                 */
     bool inside;      /* a block that is made again together with the one before it             */
-    struct tensor turn[2]; /* t and dh of blocks that are made again together                   */
+    struct tensor turn[2];  /* t and dh of blocks that are made again together                   */
+    struct expert *experts; /* those that the next layer with experts may have               */
 };
 
 /* Take parameters that lie one below the other as one matrix: w and dw [sum of rows, cols]. Those that are not trained have
  * no gradient; *dw is absent unless all are. */
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
-                  int n, int layer);
+                  int n, int place);
 /* Activations that the backward pass reads: kept, or rebuilt by recomputation, of the block or of this part of it, or not
  * needed. */
 struct tensor plan_keep(struct planner *p, enum dtype type, int64_t rows, int64_t cols);
@@ -84,6 +85,7 @@ struct ctx {
     const struct kernels *k;
     struct queue *q;
     struct comm *tp, *cp; /* cp: training */
+    struct comm *ep;      /* the ranks that experts are divided over */
     const struct dims *d;
     struct batch batch;
     int64_t rows;        /* of this call; d->R in training                    */
@@ -93,10 +95,17 @@ struct ctx {
     int slot;            /* which microbatch in flight: where kept tensors are */
     char *saved;         /* region SAVED of slot 0, and bytes of a slot       */
     size_t saved_stride;
+    /* Losses for the balance of experts (moe.c). again: a forward pass that was made before. */
+    bool again, balances;       /* whether this microbatch has any                               */
+    struct tensor balance;      /* kept [1,2E+1]: statistics of all layers so far                */
+    struct tensor balance_sums; /* f64 [2,1]: losses for balance and of logits are added to      */
+    double balance_scale;       /* what theirs of this microbatch count in the loss              */
 };
 
 /* The rows of this call, as many for each as t has room for, in the slot of this call if t is a kept tensor. */
 struct tensor here(const struct ctx *c, struct tensor t);
+/* Its first `rows`, however many the call has. */
+struct tensor here_rows(const struct ctx *c, struct tensor t, int64_t rows);
 
 /* The conjugate pairs of Megatron-LM (arXiv:1909.08053, fig. 3: f and g), and those of sequence parallel
  * (arXiv:2205.05198, fig. 5), between which this rank has some of the rows:
@@ -225,16 +234,57 @@ struct mlp {
     struct tensor a, da, dh; /* scratch: [R,F], [R,F], like h          */
     bool again;              /* h is made again in backward            */
 };
-void mlp_plan(struct mlp *m, struct planner *p, int layer);
+enum mlp_kind { MLP_DENSE, MLP_SHARED /* beside experts */ };
+void mlp_plan(struct mlp *m, struct planner *p, enum mlp_kind kind, int layer);
 void mlp_forward(const struct mlp *m, const struct ctx *c, struct tensor y, struct tensor x);
 void mlp_backward(const struct mlp *m, const struct ctx *c, struct tensor dx, struct tensor dy,
+                  struct tensor x);
+
+/* One of the experts of this rank, or its part of one. */
+struct expert {
+    struct tensor up, dup, down,
+        ddown;             /* [2X,D]: gate above up; [D,X]; gradients may be absent   */
+    struct tensor part[2]; /* gradients of gate and up; may be absent                 */
+};
+
+enum { MOE_RANKS = 64 }; /* most in a group that experts are divided over */
+
+/* Experts and what is around them. x, y [R_sp,D]. N: rows that this rank's experts get. */
+struct moe {
+    struct tensor router, drouter;      /* [E,D]                                      */
+    struct expert *experts;             /* borrowed [E_ep]                            */
+    struct routing route;               /* kept, of this rank's rows                  */
+    struct tensor stats;                /* kept [1,2E+1]: route_stats() of all rows   */
+    struct tensor slot, source, counts; /* kept: route_order(), counts of all ranks of the group */
+    struct tensor back;                 /* kept [k etp R_sp,D]: what came back        */
+    struct tensor in, h;                /* [N,D], [N,2X]: kept, or made again         */
+    struct tensor logits, a, sent, out; /* scratch: [R_sp,E], [N,X], like back, [N,D] */
+    struct tensor da, dh, part, dlogits, dweight; /* likewise, like a, h, a, logits, weights    */
+    struct tensor pull;                           /* [1,E]: gradient of probabilities            */
+    struct mlp shared;                            /* beside the experts                         */
+    struct tensor mix, dmix;                      /* [1,D]: how much of it counts               */
+    struct tensor beside, gate;       /* kept [R_sp,D], [R_sp,1]: what it gives, and of mix */
+    struct tensor dbeside, dgate, dx; /* scratch                                 */
+    int layer;
+    bool again, sends_again; /* h is made again in backward; in is         */
+};
+/* The most rows that the experts of a rank get. */
+int64_t moe_rows(const struct dims *d);
+/* Rows whose experts are balanced among each other: those of a microbatch, on whatever ranks they are. */
+int64_t moe_balanced_rows(const struct ctx *c);
+void moe_plan(struct moe *m, struct planner *p, int layer);
+/* While training the losses for balance are added to c->balance_sums, but for those of all layers together. */
+void moe_forward(const struct moe *m, const struct ctx *c, struct tensor y, struct tensor x);
+void moe_backward(const struct moe *m, const struct ctx *c, struct tensor dx, struct tensor dy,
                   struct tensor x);
 
 /* x2 = x + attention(norm1(x));  y = x2 + mlp(norm2(x2)).   x, y [R_sp,D]. */
 struct block {
     struct norm norm1, norm2;
     struct attention attention;
-    struct mlp mlp;
+    struct mlp mlp; /* or, sparse: */
+    struct moe moe;
+    bool sparse;
     struct tensor
         x; /* the block's input: kept, but inside of blocks that are made again together */
     struct tensor h1, x2, h2; /* kept                                           */

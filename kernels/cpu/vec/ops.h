@@ -53,6 +53,24 @@ void VEC(add)(struct queue *q, struct tensor y, struct tensor a, struct tensor b
 void VEC(scale)(struct queue *q, struct tensor y, double factor);
 void VEC(take_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
 void VEC(add_columns)(struct queue *q, struct tensor y, struct tensor x, int64_t first);
+void VEC(route_forward)(struct queue *q, const struct routing *o, struct tensor logits,
+                        bool renormalise);
+void VEC(route_backward)(struct queue *q, struct tensor dlogits, struct tensor dweight,
+                         const struct routing *o, struct tensor pull, double z, bool renormalise);
+void VEC(route_stats)(struct queue *q, struct tensor stats, const struct routing *o);
+void VEC(route_losses)(struct queue *q, struct tensor sums, struct tensor stats, double aux,
+                       double z);
+void VEC(route_drop)(struct queue *q, struct tensor kept, struct tensor list, struct tensor choice,
+                     struct tensor weight, int64_t row0, int64_t most);
+void VEC(route_order)(struct queue *q, struct tensor slot, struct tensor source,
+                      struct tensor counts, struct tensor kept, const struct route_grid *g);
+void VEC(combine_forward)(struct queue *q, struct tensor y, struct tensor e, struct tensor slot,
+                          struct tensor weight);
+void VEC(combine_backward)(struct queue *q, struct tensor e, struct tensor dweight,
+                           struct tensor dy, struct tensor slot, struct tensor weight);
+void VEC(gate_rows_forward)(struct queue *q, struct tensor y, struct tensor x, struct tensor gate);
+void VEC(gate_rows_backward)(struct queue *q, struct tensor dx, struct tensor dgate,
+                             struct tensor dy, struct tensor x, struct tensor gate);
 void VEC(cross_entropy_stats)(struct queue *q, struct tensor stats, struct tensor logits,
                               struct tensor labels, int64_t vocab0, int64_t valid);
 void VEC(cross_entropy_merge)(struct queue *q, struct tensor stats, struct tensor parts);

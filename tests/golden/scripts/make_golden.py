@@ -23,13 +23,18 @@ def llama_names(c):
     for l in range(c['num_hidden_layers']):
         p=f'model.layers.{l}.'
         L+=[(p+'input_layernorm.weight',(E,)),(p+'self_attn.q_proj.weight',(H*hd,E)),(p+'self_attn.k_proj.weight',(KV*hd,E)),(p+'self_attn.v_proj.weight',(KV*hd,E)),(p+'self_attn.o_proj.weight',(E,H*hd)),(p+'post_attention_layernorm.weight',(E,))]
-        if c['attention_bias'] or c['model_type']=='qwen2': L+=[(p+'self_attn.q_proj.bias',(H*hd,)),(p+'self_attn.k_proj.bias',(KV*hd,)),(p+'self_attn.v_proj.bias',(KV*hd,))]
+        if c['attention_bias'] or c['model_type'] in ('qwen2','qwen2_moe'): L+=[(p+'self_attn.q_proj.bias',(H*hd,)),(p+'self_attn.k_proj.bias',(KV*hd,)),(p+'self_attn.v_proj.bias',(KV*hd,))]
+        if c['model_type']=='qwen3_moe': L+=[(p+'self_attn.q_norm.weight',(hd,)),(p+'self_attn.k_norm.weight',(hd,))]
         if c['attention_bias']: L.append((p+'self_attn.o_proj.bias',(E,)))
         if c['mlp_bias']: L+=[(p+'mlp.gate_proj.bias',(I,)),(p+'mlp.up_proj.bias',(I,)),(p+'mlp.down_proj.bias',(E,))]
         if 'num_local_experts' in c:
             L.append((p+'block_sparse_moe.gate.weight',(c['num_local_experts'],E)))
             for e in range(c['num_local_experts']):
                 q=p+f'block_sparse_moe.experts.{e}.'; L+=[(q+'w1.weight',(I,E)),(q+'w2.weight',(E,I)),(q+'w3.weight',(I,E))]
+        elif 'num_experts' in c and l not in c['mlp_only_layers']:
+            X,Y=c['moe_intermediate_size'],c.get('shared_expert_intermediate_size',0); L.append((p+'mlp.gate.weight',(c['num_experts'],E)))
+            for q,n in [(p+f'mlp.experts.{e}.',X) for e in range(c['num_experts'])]+[(p+'mlp.shared_expert.',Y)]*(Y>0): L+=[(q+'gate_proj.weight',(n,E)),(q+'up_proj.weight',(n,E)),(q+'down_proj.weight',(E,n))]
+            if Y: L.append((p+'mlp.shared_expert_gate.weight',(1,E)))
         else: L+=[(p+'mlp.gate_proj.weight',(I,E)),(p+'mlp.up_proj.weight',(I,E)),(p+'mlp.down_proj.weight',(E,I))]
     L.append(('model.norm.weight',(E,)))
     if not c['tie_word_embeddings']: L.append(('lm_head.weight',(V,E)))
@@ -51,8 +56,8 @@ def dump(path,o): json.dump(o,open(path,'w'),indent=1)
 def model_of(c): return ref.gpt2 if c['model_type']=='gpt2' else ref.llama
 def total_loss(c,w,ids,labels,**kw):
     lg,ex=model_of(c)(w,c,ids,**kw); s,n=ref.token_nll(lg,labels); lm=s/n; tot=lm; aux=None
-    if 'num_local_experts' in c:
-        aux=ref.aux_loss(ex['router_logits'],c['num_local_experts'],c['num_experts_per_tok']); tot=lm+c['router_aux_loss_coef']*aux
+    if ex.get('router_logits'):
+        aux=ref.aux_loss(ex['router_logits'],c.get('num_local_experts') or c['num_experts'],c['num_experts_per_tok']); tot=lm+c['router_aux_loss_coef']*aux
     return tot,lm,aux,lg,ex,n
 def std_case(case,c,seed,B,S,steps=10,std=0.12,labels=None,extra_meta=None):
     d=ctx(case); names=gpt2_names(c) if c['model_type']=='gpt2' else llama_names(c); W=init(names,seed,std); dump(d+'/config.json',c)

@@ -9,6 +9,7 @@ CASES=dict(
     qwen2_bias=(llama_cfg(architectures=['Qwen2ForCausalLM'],model_type='qwen2',num_key_value_heads=2,tie_word_embeddings=True,rope_theta=1e6,rms_norm_eps=1e-6),61,3,16),
     llama_all_bias=(llama_cfg(attention_bias=True,mlp_bias=True,num_key_value_heads=1,rope_scaling=dict(rope_type='linear',factor=3.0)),71,2,17),
     mistral_window=(llama_cfg(architectures=['MistralForCausalLM'],model_type='mistral',sliding_window=5,num_key_value_heads=2,head_dim=12),81,2,19),
+    qwen2_moe_shared=(llama_cfg(architectures=['Qwen2MoeForCausalLM'],model_type='qwen2_moe',num_hidden_layers=3,num_key_value_heads=2,rms_norm_eps=1e-6,num_experts=6,num_experts_per_tok=3,moe_intermediate_size=20,shared_expert_intermediate_size=28,norm_topk_prob=False,decoder_sparse_step=1,mlp_only_layers=[1],router_aux_loss_coef=0.05,use_sliding_window=False),211,3,16),
     gpt2_erf_inner=(gpt2_cfg(activation_function='gelu',n_inner=44),91,2,15))
 for name,(c,seed,B,S) in CASES.items():
     std_case(name,c,seed,B,S,std=0.08 if c['model_type']=='gpt2' else 0.12)

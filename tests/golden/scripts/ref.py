@@ -58,6 +58,7 @@ def llama(w,c,ids,pos=None,segs=None,lora=None,attn_mask=None):
     for l in range(c['num_hidden_layers']):
         p=f'model.layers.{l}.'; h=rms(x,w[p+'input_layernorm.weight'],eps)
         q=lin(w,p+'self_attn.q_proj',h,lora).reshape(B,S,H,hd).transpose(1,2); k=lin(w,p+'self_attn.k_proj',h,lora).reshape(B,S,KV,hd).transpose(1,2); v=lin(w,p+'self_attn.v_proj',h,lora).reshape(B,S,KV,hd).transpose(1,2)
+        if p+'self_attn.q_norm.weight' in w: q,k=rms(q,w[p+'self_attn.q_norm.weight'],eps),rms(k,w[p+'self_attn.k_norm.weight'],eps)
         q,k=rope(q,cos,sin),rope(k,cos,sin); k=k.repeat_interleave(H//KV,1); v=v.repeat_interleave(H//KV,1)
         s=q@k.transpose(-1,-2)/math.sqrt(hd); s=s.masked_fill(~m[:,None],float('-inf')); o=torch.softmax(s,-1)@v
         x=x+lin(w,p+'self_attn.o_proj',o.transpose(1,2).reshape(B,S,H*hd),lora)
@@ -71,6 +72,13 @@ def llama(w,c,ids,pos=None,segs=None,lora=None,attn_mask=None):
                 if len(t)==0: continue
                 z=f[t]; z=(F.silu(z@w[q_+'w1.weight'].T)*(z@w[q_+'w3.weight'].T))@w[q_+'w2.weight'].T
                 y=y.index_add(0,t,z*tv[t,kk,None])
+            x=x+y.reshape(B,S,-1)
+        elif p+'mlp.gate.weight' in w:      # Qwen: weights renormalised or not, and an MLP for all tokens behind a gate
+            E,K=c['num_experts'],c['num_experts_per_tok']; f=h.reshape(B*S,-1); g=f@w[p+'mlp.gate.weight'].T; ex['router_logits'].append(g)
+            glu=lambda z,n: (F.silu(z@w[n+'gate_proj.weight'].T)*(z@w[n+'up_proj.weight'].T))@w[n+'down_proj.weight'].T
+            tv,ti=torch.topk(torch.softmax(g,-1),K,-1); tv=tv/tv.sum(-1,keepdim=True) if c['norm_topk_prob'] else tv; y=torch.zeros_like(f)
+            for e in range(E): t,kk=torch.where(ti==e); y=y.index_add(0,t,glu(f[t],p+f'mlp.experts.{e}.')*tv[t,kk,None])
+            if p+'mlp.shared_expert_gate.weight' in w: y=y+torch.sigmoid(f@w[p+'mlp.shared_expert_gate.weight'].T)*glu(f,p+'mlp.shared_expert.')
             x=x+y.reshape(B,S,-1)
         else:
             x=x+lin(w,p+'mlp.down_proj',F.silu(lin(w,p+'mlp.gate_proj',h,lora))*lin(w,p+'mlp.up_proj',h,lora),lora)
