@@ -123,7 +123,7 @@ static void load_sums(const struct product *p, int64_t m0, int64_t n0, int64_t r
     }
 }
 
-static void scale_sums(const struct product *p, real *sums, int64_t at, int64_t cols)
+static void scale_sums(const struct product *p, const real *sums, int64_t at, int64_t cols)
 {
     real tile[TILE];
 
