@@ -49,7 +49,11 @@ static char *clean_copy(const char *text)
             }
         }
         const bool is_wide = strncmp(text, "\xc2\xa0", 2) == 0;
-        *out++ = is_wide ? ' ' : *text;
+        *out = *text;
+        if (is_wide) {
+            *out = ' ';
+        }
+        out++;
         text += is_wide ? 2 : 1;
     }
     *out = '\0';

@@ -62,7 +62,7 @@ struct chunk_of {
 static struct chunk_of chunk(const struct dims *d, int64_t width, int which)
 {
     const int64_t own = width / d->cp, half = own / 2;
-    const int64_t place = d->cp_rank * half, skip = 2 * (d->cp - 1 - d->cp_rank) * half;
+    const int64_t place = d->cp_rank * half, skip = 2 * ((int64_t)d->cp - 1 - d->cp_rank) * half;
 
     return which == 0 ? (struct chunk_of){place, half}
                       : (struct chunk_of){place + half + skip, own - half};

@@ -66,7 +66,8 @@ void dims_divide(struct dims *d, int tp, int rank)
 
 void dims_divide_context(struct dims *d, int cp, int rank)
 {
-    CHECK(cp == 1 || d->S_all % (2 * cp) == 0, "%lld places on %d ranks", (long long)d->S_all, cp);
+    CHECK(cp == 1 || d->S_all % (2 * (int64_t)cp) == 0, "%lld places on %d ranks",
+          (long long)d->S_all, cp);
     d->cp = cp;
     d->cp_rank = rank;
     d->S = d->S_all / cp;
@@ -82,7 +83,7 @@ int64_t dims_place0(const struct dims *d)
 
 int64_t dims_skip(const struct dims *d)
 {
-    return 2 * (d->cp - 1 - d->cp_rank) * (d->S / 2);
+    return 2 * ((int64_t)d->cp - 1 - d->cp_rank) * (d->S / 2);
 }
 
 void dims_divide_experts(struct dims *d, int ep, int ep_rank, int etp, int etp_rank)

@@ -69,7 +69,7 @@ static int list_traffic(struct model *m, struct err *err)
 /* Whether chunks share slots or have their own. */
 static void choose_slots(struct model *m)
 {
-    size_t bytes[2];
+    size_t bytes[2] = {0};
 
     for (int apart = 0; apart < 2 && m->d.training && m->d.chunks > 1; apart++) {
         struct layout lo = {0};

@@ -63,8 +63,7 @@ struct mesh_sizes plan_mesh(const struct spec *s)
     const int cp = (int)s->context_parallel_size, model = tp * cp * pp;
     const int devices = s->devices > 0 ? (int)s->devices : model;
 
-    CHECK(model >= 1 && devices % model == 0, "%d devices for tp %d x cp %d x pp %d", devices, tp,
-          cp, pp);
+    CHECK(devices % model == 0, "%d devices for tp %d x cp %d x pp %d", devices, tp, cp, pp);
     return (struct mesh_sizes){.tp = tp, .cp = cp, .dp = devices / model, .pp = pp, .ep = 1};
 }
 
@@ -281,8 +280,8 @@ json_t *plan_json(const struct plan *p)
     (void)json_object_set_new(regions, "constants", json_integer((json_int_t)p->constants));
     (void)json_object_set_new(regions, "exchange", json_integer((json_int_t)p->exchange));
     return json_pack("{s:I, s:o, s:i, s:s*, s:I, s:I, s:I, s:s, s:s}", "memory_bytes",
-                     (json_int_t)(p->total * (size_t)p->ranks), "memory", regions, "ranks",
-                     p->ranks, "layout", p->ranks > 1 ? layout : NULL, "parameters",
+                     (json_int_t)p->total * p->ranks, "memory", regions, "ranks", p->ranks,
+                     "layout", p->ranks > 1 ? layout : NULL, "parameters",
                      (json_int_t)p->parameters, "active", (json_int_t)p->active, "trainable",
                      (json_int_t)p->trainable, "largest", plan_largest(p), "fingerprint",
                      fingerprint);

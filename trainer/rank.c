@@ -240,9 +240,8 @@ static void send_ready(struct run *r, const struct plan *plan)
                           plan->ranks, "layout", plan->ranks > 1 ? layout : NULL, "parameters",
                           (json_int_t)plan->parameters, "trainable", (json_int_t)plan->trainable,
                           "total_steps", (json_int_t)r->in.total_steps, "memory", memory,
-                          "memory_bytes", (json_int_t)(plan->total * (size_t)plan->ranks),
-                          "fingerprint", fingerprint, "isa", r->engine.k->isa, "resolved",
-                          resolved(r)));
+                          "memory_bytes", (json_int_t)plan->total * plan->ranks, "fingerprint",
+                          fingerprint, "isa", r->engine.k->isa, "resolved", resolved(r)));
 }
 
 /* A chat model that can't tell the end of its turn from other tokens goes on for ever. */

@@ -43,8 +43,8 @@ static int join_copies(struct engine *e, struct shm_rank *r, const int *tensor, 
     if (copies == 1) {
         return 0;
     }
-    return shm_group(&e->kv, r, KIND_KV, "key and value", tensor + mine / copies * copies, copies,
-                     false, err);
+    return shm_group(&e->kv, r, KIND_KV, "key and value",
+                     tensor + (ptrdiff_t)(mine / copies) * copies, copies, false, err);
 }
 
 int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struct err *err)

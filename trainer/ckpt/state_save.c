@@ -18,7 +18,7 @@ struct save {
     struct writer *w;
     enum part from, to;
     int64_t *number[PART_V + 1]; /* in the writer, of each weight of the whole model; -1: none */
-    const struct param *p;       /* what is written now: its parameter and its number          */
+    struct param p;              /* what is written now: its parameter and its number          */
     int64_t at;
     char *turn; /* TURN bytes */
 };
@@ -89,7 +89,7 @@ static int put_turned(struct save *s, const struct patch *x, struct err *err)
             CHECK(values_transpose(to, of, high, wide), "floats fit");
             for (int64_t c = 0; c < wide; c++) {
                 const int64_t index =
-                    (x->col0 + col + c) * s->p->outputs + s->p->first + x->row0 + row;
+                    (x->col0 + col + c) * s->p.outputs + s->p.first + x->row0 + row;
                 TRY(put(s, index, s->turn + (size_t)(c * high) * size, high, size, err));
             }
         }
@@ -102,11 +102,11 @@ static int put_patch(void *context, const struct patch *x, struct err *err)
     struct save *s = context;
     const size_t size = dtype_size(x->type);
 
-    if (s->p->transposed) {
+    if (s->p.transposed) {
         return put_turned(s, x, err);
     }
     for (int64_t row = 0; row < x->rows; row++) {
-        const int64_t index = (s->p->first + x->row0 + row) * s->p->cols + x->col0;
+        const int64_t index = (s->p.first + x->row0 + row) * s->p.cols + x->col0;
         TRY(put(s, index, (const char *)x->at + (size_t)(row * x->stride) * size, x->cols, size,
                 err));
     }
@@ -131,9 +131,8 @@ static int put_parts(struct save *s, struct err *err)
     for (enum part part = s->from; part <= s->to; part++) {
         for (int i = 0, at = 0; i < s->m->weight_count; i++, at++) {
             const struct weight *w = &s->m->weights[i];
-            const struct param p = param_get(w->id, &s->m->d.arch);
             at = place_of(s->whole, w, at);
-            s->p = &p;
+            s->p = param_get(w->id, &s->m->d.arch);
             s->at = s->number[part][at];
             if (s->at >= 0 && part_is_mine(s->m, w, i, part)) {
                 TRY(part_patches(s->m, w, part, put_patch, s, err));
@@ -226,7 +225,7 @@ int state_save_open(struct state_save **out, const struct model *m, const char *
         rc = share_files(s, true, err);
     }
     rc = agree(ranks->world, ranks->q, rc, err); /* the files are there */
-    if (rc == 0 && ranks->world->rank != 0) {
+    if (rc == 0 && s != NULL && ranks->world->rank != 0) {
         rc = share_files(s, false, err);
     }
     rc = agree(ranks->world, ranks->q, rc, err);

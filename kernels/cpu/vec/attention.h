@@ -84,15 +84,17 @@ static inline struct attention attention_of(struct tensor qkv, struct tensor fir
                                             const struct attention_context *context)
 {
     const bool apart = context != NULL;
+    const struct attention_context own = {.keys = qkv, .T = s->S};
+    const struct attention_context *c = apart ? context : &own;
     const int64_t row = (s->H + 2 * s->G) * s->K;
     const struct attention a = {.qkv = qkv,
-                                .keys = apart ? context->keys : qkv,
-                                .T = apart ? context->T : s->S,
+                                .keys = c->keys,
+                                .T = c->T,
                                 .key_row = apart ? 2 * s->G * s->K : row,
                                 .key_head0 = apart ? 0 : s->H,
-                                .half = apart && context->skip > 0 ? s->S / 2 : s->S,
-                                .place0 = apart ? context->place0 : 0,
-                                .skip = apart ? context->skip : 0,
+                                .half = c->skip > 0 ? s->S / 2 : s->S,
+                                .place0 = c->place0,
+                                .skip = c->skip,
                                 .first = first.data,
                                 .drop = drop,
                                 .threshold = drop != NULL ? dropout_threshold(drop) : 0,

@@ -7,12 +7,13 @@
 /* p = softmax(x) over n, all of them at once; the log of the sum of exponentials. */
 static real softmax(real *p, const real *x, int64_t n)
 {
-    real max = x[0], sum = 0;
+    real max = x[0];
 
     for (int64_t i = 1; i < n; i++) {
         max = r_fmax(max, x[i]);
     }
-    for (int64_t i = 0; i < n; i++) {
+    real sum = p[0] = r_exp(x[0] - max);
+    for (int64_t i = 1; i < n; i++) {
         p[i] = r_exp(x[i] - max);
         sum += p[i];
     }
@@ -286,14 +287,13 @@ static real pull_row(struct tensor e, int64_t at, struct tensor dy, int64_t from
 
     for (int64_t d = 0; d < D; d += TILE) {
         const int64_t n = smaller(TILE, D - d);
-        real xt[TILE], gt[TILE], out[TILE];
+        real xt[TILE], gt[TILE];
         const real *x = tile_read(e, at * D + d, n, xt), *g = tile_read(dy, from * D + d, n, gt);
+        real *to = tile_open(e, at * D + d, xt); /* may be x */
         for (int64_t c = 0; c < n; c++) {
             product += x[c] * g[c];
-            out[c] = w * g[c];
+            to[c] = w * g[c];
         }
-        real *to = tile_open(e, at * D + d, xt);
-        memcpy(to, out, (size_t)n * sizeof(real));
         tile_close(e, at * D + d, n, to);
     }
     return product;
@@ -336,13 +336,12 @@ void VEC(gate_rows_forward)(struct queue *q, struct tensor y, struct tensor x, s
         const real s = REAL(1.0) / (REAL(1.0) + r_exp(-((const real *)gate.data)[r]));
         for (int64_t d = 0; d < D; d += TILE) {
             const int64_t n = smaller(TILE, D - d);
-            real xt[TILE], yt[TILE], sum[TILE];
+            real xt[TILE], yt[TILE];
             const real *a = tile_read(x, r * D + d, n, xt), *b = tile_read(y, r * D + d, n, yt);
+            real *out = tile_open(y, r * D + d, yt); /* may be b */
             for (int64_t c = 0; c < n; c++) {
-                sum[c] = b[c] + s * a[c];
+                out[c] = b[c] + s * a[c];
             }
-            real *out = tile_open(y, r * D + d, yt);
-            memcpy(out, sum, (size_t)n * sizeof(real));
             tile_close(y, r * D + d, n, out);
         }
     }
