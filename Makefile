@@ -73,7 +73,7 @@ PROGRAMS := $(if $(wildcard trainer/main.c),$B/hone-train) $(if $(wildcard serve
 
 PLOTTER := node_modules/uplot/dist
 
-.PHONY: all install demo demo-stop test check-all lint analyze fuzz mutants format clean programs tests ctests
+.PHONY: all install demo demo-stop test test-layouts check-all lint analyze fuzz mutants format clean programs tests ctests
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PROGRAMS) $(if $(wildcard $(PLOTTER)),web/vendor/uPlot.esm.js)
@@ -190,6 +190,10 @@ test:
 	$(Q)docker/install build web test
 	$(Q)$(MAKE) --no-print-directory $(JOBS) all tests $B/tests/fake_trainer
 	$(Q)tests/run $B $(CTESTS)
+# All rows of tests/layouts.def; `make test` runs those that cover all pairs.
+LAYOUTS := $B/tests/f64_layout_rows $B/tests/test_layout_rows
+test-layouts: $(LAYOUTS)
+	$(Q)for t in $(LAYOUTS); do HONE_LAYOUTS=all $$t || exit 1; done
 
 # Analysis: a stamp for every file that passed, so that a second run looks only at what changed.
 L        := build/lint

@@ -21,7 +21,10 @@
 #include "trainer/ckpt/state.h"
 #include "trainer/comm/shm.h"
 #include "trainer/data/token_file.h"
+#include "trainer/lora.h"
 #include "trainer/optim.h"
+#include "trainer/pieces.h"
+#include "trainer/plan.h"
 #include "trainer/ranks.h"
 #include "trainer/shares.h"
 #include "trainer/step.h"
@@ -51,10 +54,13 @@ struct job_case {
     const char *freeze;
     int chunks, passes;  /* of a pipeline: 0: 1, and its ranks */
     const char *placing; /* layers_per_stage; NULL: even       */
+    /* What is run, as a user asks for it: all above but the name, the configuration and what a sample holds is read from
+     * it; gradients and how far weights moved are found too. NULL: not */
+    const struct spec *request;
 };
 
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once; behind them the last stage's
- * copy of a tied one. */
+ * copy of a tied one. Of a request also, each as long: what they were before the first step, and its gradients. */
 struct found {
     bool skipped[LAYOUT_RANKS][LAYOUT_STEPS];
     double scale[LAYOUT_RANKS][LAYOUT_STEPS]; /* of the loss, after a step */
@@ -65,8 +71,16 @@ struct found {
     double told[LAYOUT_RANKS],
         judged[LAYOUT_RANKS];              /* a number from logits; loss of an evaluation */
     uint64_t written[LAYOUT_RANKS], bytes; /* values of the checkpoint: by each rank, in all */
+    /* of a rank's arenas */
+    size_t mapped[LAYOUT_RANKS];
+    uint64_t fingerprint[LAYOUT_RANKS];
     real weights[];
 };
+
+static inline int64_t weights_room(const struct arch *a)
+{
+    return params_count(a) + a->V * a->D;
+}
 
 static inline struct arch case_arch(const struct job_case *c)
 {
@@ -77,6 +91,10 @@ static inline struct arch case_arch(const struct job_case *c)
     CHECK(config != NULL, "%s", c->name);
     CHECK(arch_read(&a, config, 0, &err) == 0, "%s: %s", c->name, err.text);
     json_decref(config);
+    if (c->request != NULL) {
+        CHECK(lora_choose(&a.lora, &a, c->request, NULL, &err) == 0, "%s: %s", c->name, err.text);
+        return a;
+    }
     if (c->lora_rank > 0) {
         a.lora = (struct lora_choice){
             .r = c->lora_rank, .alpha = 2 * c->lora_rank, .dropout = c->lora_dropout};
@@ -96,9 +114,30 @@ static inline int64_t case_places(const struct job_case *c)
     return c->places > 0 ? c->places : LAYOUT_SEQUENCE;
 }
 
+/* Samples of a step. */
+static inline int64_t case_batch(const struct job_case *c)
+{
+    return c->request != NULL ? c->request->global_batch_size : LAYOUT_BATCH;
+}
+
+static inline struct dims request_dims(const struct job_case *c, const struct arch *a,
+                                       const struct mesh *m)
+{
+    struct run_sizes sizes;
+    struct dims d;
+    struct err err = {0};
+
+    CHECK(run_sizes_make(&sizes, a, c->request, &err) == 0, "%s: %s", c->name, err.text);
+    CHECK(plan_dims(&d, a, c->request, &sizes, m, &err) == 0, "%s: %s", c->name, err.text);
+    return d;
+}
+
 static inline struct dims case_dims(const struct job_case *c, const struct arch *a,
                                     const struct mesh *m)
 {
+    if (c->request != NULL) {
+        return request_dims(c, a, m);
+    }
     struct spec s = {.global_batch_size = c->steps < 0 ? m->size.dp : LAYOUT_BATCH,
                      .precision = (int)c->precision,
                      .initial_loss_scale = c->loss_scale > 0.0 ? c->loss_scale : 1024.0,
@@ -139,8 +178,8 @@ static inline int64_t fill_rows(const struct data_rows *rows, const struct job_c
     const int64_t S = case_places(c), last = c->trained > 0 ? c->trained : S;
     int64_t trained = 0;
 
-    for (int64_t i = 0; i < LAYOUT_BATCH * S; i++) {
-        const int64_t at = i % S, row = i / S + step * LAYOUT_BATCH;
+    for (int64_t i = 0; i < case_batch(c) * S; i++) {
+        const int64_t at = i % S, row = i / S + step * case_batch(c);
         rows->ids[i] = (int32_t)((row * 7 + at * (row % 3 + 1)) % V);
         rows->labels[i] = (int32_t)((row * 7 + (at + 1) * (row % 3 + 1)) % V);
         if (at + 1 >= last || (row + at) % 11 == 0) {
@@ -156,25 +195,44 @@ static inline int64_t fill_rows(const struct data_rows *rows, const struct job_c
     return trained;
 }
 
+/* Room for the batch of a step, of which *memory is to be freed. */
+static inline struct data_rows rows_new(const struct job_case *c, int32_t **memory)
+{
+    const int64_t n = case_batch(c) * case_places(c);
+    int32_t *m = calloc((size_t)(4 * n), sizeof *m);
+
+    CHECK(m != NULL, "no memory");
+    *memory = m;
+    return (struct data_rows){m, m + n, m + 2 * n, m + 3 * n};
+}
+
+static inline struct step_input input_of(const struct job_case *c, const struct data_rows *rows,
+                                         int64_t V, int step)
+{
+    return (struct step_input){
+        .rows = rows,
+        .trained = fill_rows(rows, c, V, step),
+        .step = step,
+        .seed = 7,
+        .consumed = (step - 1) * case_batch(c),
+        .clip = 0.5,
+        .adamw = {.lr = c->request != NULL && c->request->lora_rank == 0 ? 3e-3 : 1e-2,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .weight_decay = 0.1}};
+}
+
 static inline void run_steps(const struct job_case *c, struct engine *e, struct found *f,
                              bool tells)
 {
     const int last = c->steps == 0 ? LAYOUT_STEPS : c->first + c->steps;
-    const int64_t n = LAYOUT_BATCH * case_places(c);
-    int32_t *memory = calloc((size_t)(4 * n), sizeof *memory);
+    int32_t *memory = NULL;
+    const struct data_rows rows = rows_new(c, &memory);
 
-    CHECK(memory != NULL, "no memory");
-    const struct data_rows rows = {memory, memory + n, memory + 2 * n, memory + 3 * n};
     for (int step = c->first + 1; step <= last; step++) {
         struct step_result r;
-        struct step_input in = {
-            .rows = &rows,
-            .step = step,
-            .seed = 7,
-            .consumed = (step - 1) * LAYOUT_BATCH,
-            .clip = 0.5,
-            .adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}};
-        in.trained = fill_rows(&rows, c, e->model->d.V, step);
+        const struct step_input in = input_of(c, &rows, e->model->d.V, step);
         step_run(e, &in, &r);
         f->skipped[e->world.rank][step - 1] = r.skipped;
         f->scale[e->world.rank][step - 1] = e->scale.now;
@@ -204,14 +262,16 @@ static inline int64_t base_of(const struct model *whole, const struct weight *w)
     return 0;
 }
 
-static inline void put_weight(const struct model *m, const struct weight *w, real *to)
+/* Values [share] of a parameter into their places of the whole one. */
+static inline void put_values(const struct model *m, const struct weight *w, const real *values,
+                              real *to)
 {
     const struct param p = param_get(w->id, &m->d.arch);
     const struct share s = share_of(w->id, &m->d);
 
-    for (int64_t row = 0; row < s.rows && w->master.type == DTYPE_REAL; row++) {
+    for (int64_t row = 0; row < s.rows; row++) {
         const int64_t whole = share_row(&s, row);
-        const real *from = (const real *)w->master.data + row * s.cols;
+        const real *from = values + row * s.cols;
         for (int64_t col = 0; col < s.cols; col++) {
             if (whole >= 0) {
                 to[whole * p.cols + s.col0 + col] = from[col];
@@ -222,8 +282,8 @@ static inline void put_weight(const struct model *m, const struct weight *w, rea
     }
 }
 
-/* The masters of this rank into their places of the whole model. */
-static inline void put_weights(const struct engine *e, struct found *f)
+/* The masters of this rank, or where their state is divided what kernels read, into their places of the whole model. */
+static inline void put_weights(struct engine *e, real *to)
 {
     const struct model *m = e->model;
     struct model *whole = NULL;
@@ -233,9 +293,61 @@ static inline void put_weights(const struct engine *e, struct found *f)
     for (int i = 0; i < m->weight_count; i++) {
         const struct weight *w = &m->weights[i];
         const bool is_copy = share_of(w->id, &m->d).on_two_stages && m->d.pp_rank > 0;
-        put_weight(m, w, f->weights + (is_copy ? params_count(&m->d.arch) : base_of(whole, w)));
+        const int64_t rows = w->w.dim[0], cols = tensor_cols(w->w);
+        real *values = calloc((size_t)(rows * cols), sizeof *values);
+        CHECK(values != NULL, "no memory");
+        e->k->cast(&e->q, tensor_make(values, DTYPE_REAL, rows, cols), w->master);
+        put_values(m, w, values, to + (is_copy ? params_count(&m->d.arch) : base_of(whole, w)));
+        free(values);
     }
     model_free(whole);
+}
+
+/* Where pieces of gradients go. */
+struct gradients {
+    const struct model *whole;
+    double scale;
+    real *to;
+};
+
+static inline void put_gradient(const struct model *m, const struct weight *w, struct stretch piece,
+                                void *context)
+{
+    const struct gradients *g = context;
+    const struct param p = param_get(w->id, &m->d.arch);
+    const struct share s = share_of(w->id, &m->d);
+    const real *from = piece_tensor(m->grads, piece.at, piece.count).data;
+    real *to = g->to + base_of(g->whole, w);
+
+    for (int64_t i = 0; i < piece.count; i++) {
+        const int64_t at = piece.at - w->flat + i, row = share_row(&s, at / s.cols);
+        if (row >= 0) {
+            to[row * p.cols + s.col0 + at % s.cols] = (real)((double)from[i] / g->scale);
+        }
+    }
+}
+
+/* Gradients of the first step, whole, each piece from a rank that has its sum. */
+static inline void find_gradients(const struct job_case *c, struct engine *e, real *to)
+{
+    const struct model *m = e->model;
+    int32_t *memory = NULL;
+    const struct data_rows rows = rows_new(c, &memory);
+    const struct step_input in = input_of(c, &rows, m->d.V, 1);
+    struct gradients g = {.scale = e->scale.now};
+    struct model *whole = NULL;
+    struct step_result r;
+    struct err err = {0};
+
+    CHECK(model_whole(&whole, &m->d, &err) == 0, "%s", err.text);
+    g.whole = whole;
+    g.to = to;
+    step_gradients(e, &in, &r);
+    for (int b = 0; b < flat_buckets(&m->flat); b++) {
+        pieces_each(m, flat_slice(&m->flat, b), put_gradient, &g);
+    }
+    model_free(whole);
+    free(memory);
 }
 
 static inline void lose(void *context, const char *why)
@@ -301,7 +413,7 @@ static inline void save_folder(struct engine *e, const char *dir, struct found *
 static inline double judge(struct engine *e)
 {
     const struct dims *d = &e->model->d;
-    const int64_t n = LAYOUT_BATCH * d->S_all;
+    const int64_t n = d->micros * d->B * d->dp * d->S_all;
     struct token_file file = {.header.tokens = 5 * d->S_all + 8};
     uint16_t *text = calloc((size_t)file.header.tokens, sizeof *text);
     int32_t *memory = calloc((size_t)(4 * n), sizeof *memory);
@@ -354,8 +466,16 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     if (c->from != NULL) {
         load_folder(&e, c->from);
     }
+    for (int i = 0; i < LIFE_COUNT; i++) {
+        f->mapped[rank] += e.memory.base[i] != NULL ? e.layout.region[i].peak : 0;
+    }
+    f->fingerprint[rank] = e.layout.fingerprint;
+    if (c->request != NULL) {
+        put_weights(&e, f->weights + weights_room(&a));
+        find_gradients(c, &e, f->weights + 2 * weights_room(&a));
+    }
     run_steps(c, &e, f, rank == 0);
-    put_weights(&e, f);
+    put_weights(&e, f->weights);
     if (c->to != NULL) {
         save_folder(&e, c->to, f, c->full);
     }
@@ -373,7 +493,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
 
 static inline size_t found_bytes(const struct arch *a)
 {
-    return sizeof(struct found) + (size_t)(params_count(a) + a->V * a->D) * sizeof(real);
+    return sizeof(struct found) + (size_t)(3 * weights_room(a)) * sizeof(real);
 }
 
 /* Run a case on a mesh; NULL when a rank did not end well. For munmap of found_bytes. */
