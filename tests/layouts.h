@@ -17,7 +17,9 @@
 
 #include "kernels/check.h"
 #include "tests/tap.h"
+#include "trainer/agree.h"
 #include "trainer/base/json.h"
+#include "trainer/ckpt/snapshot.h"
 #include "trainer/ckpt/state.h"
 #include "trainer/comm/shm.h"
 #include "trainer/data/token_file.h"
@@ -50,7 +52,8 @@ struct job_case {
     int64_t bucket;   /* 0: the usual  */
     int first, steps; /* steps that are done before; of this run, 0: to LAYOUT_STEPS, -1: none */
     const char *from, *to; /* folders that it begins with and is saved to; NULL: none           */
-    int full;              /* a rank whose disk is full at the first try to save, from 1; 0: none */
+    bool behind; /* what is saved are copies: all numbers have changed when they are written */
+    int full;    /* a rank whose disk is full at the first try to save, from 1; 0: none */
     const char *freeze;
     int chunks, passes;  /* of a pipeline: 0: 1, and its ranks */
     const char *placing; /* layers_per_stage; NULL: even       */
@@ -147,7 +150,8 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
                      .recompute = (int)c->recompute,
                      .recompute_method = (int)c->method,
                      .recompute_num_layers = c->again,
-                     .dropout = c->dropout};
+                     .dropout = c->dropout,
+                     .async_save = c->behind ? ASYNC_YES : ASYNC_NO};
     if (c->modules != NULL) {
         (void)snprintf(s.recompute_modules, sizeof s.recompute_modules, "%s", c->modules);
     }
@@ -393,18 +397,52 @@ static inline void expect_full(struct engine *e, const char *dir, const struct s
     comm_barrier(&e->world, &e->q);
 }
 
-static inline void save_folder(struct engine *e, const char *dir, struct found *f, int full)
+/* From copies, while all that training works on is something else. */
+static inline void save_copies(struct engine *e, const char *dir, const struct state_ranks *ranks)
 {
+    static const enum life lives[] = {LIFE_WEIGHT, LIFE_OPTIMIZER, LIFE_GRAD};
+    const struct model copies = snapshot_model(e->model);
+    struct state_save *s = NULL;
+    char *kept[3];
+    struct err err = {0};
+
+    CHECK(state_save_open(&s, &copies, dir, ranks, &err) == 0, "%s", err.text);
+    snapshot_take(e->model);
+    for (int i = 0; i < 3; i++) {
+        const struct region *r = &e->layout.region[lives[i]];
+        kept[i] = malloc(r->peak + 1);
+        CHECK(kept[i] != NULL, "no memory");
+        memcpy(kept[i], r->base, r->peak);
+        memset(r->base, 0x3b, r->peak);
+    }
+    int rc = agree(&e->world, &e->q, state_save_write(s, &err), &err);
+    rc = rc == 0 && e->world.rank == 0 ? state_save_finish(s, &err) : rc;
+    CHECK(agree(&e->world, &e->q, rc, &err) == 0, "%s", err.text);
+    for (int i = 0; i < 3; i++) {
+        memcpy(e->layout.region[lives[i]].base, kept[i], e->layout.region[lives[i]].peak);
+        free(kept[i]);
+    }
+    *ranks->written = state_save_written(s);
+    state_save_free(s);
+}
+
+static inline void save_folder(const struct job_case *c, struct engine *e, struct found *f)
+{
+    const char *dir = c->to;
     const struct state_ranks ranks = {
         .world = &e->world, .q = &e->q, .written = &f->written[e->world.rank]};
     uint64_t bytes = 0;
     struct err err = {0};
 
-    if (full > 0) {
-        expect_full(e, dir, &ranks, full);
+    if (c->full > 0) {
+        expect_full(e, dir, &ranks, c->full);
     }
     f->written[e->world.rank] = 0;
-    CHECK(state_save(e->model, dir, &ranks, &err) == 0, "%s", err.text);
+    if (c->behind) {
+        save_copies(e, dir, &ranks);
+    } else {
+        CHECK(state_save(e->model, dir, &ranks, &err) == 0, "%s", err.text);
+    }
     CHECK(state_bytes(e->model, &bytes, &err) == 0, "%s", err.text);
     f->bytes = bytes; /* all ranks write the same */
 }
@@ -477,7 +515,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     run_steps(c, &e, f, rank == 0);
     put_weights(&e, f->weights);
     if (c->to != NULL) {
-        save_folder(&e, c->to, f, c->full);
+        save_folder(c, &e, f);
     }
     f->collectives[rank] = e.tp.count[COMM_ALL_REDUCE];
     f->scatters[rank] = e.tp.count[COMM_REDUCE_SCATTER];

@@ -120,6 +120,23 @@ static void many_ranks_write_the_files_of_one(void)
     }
 }
 
+/* Copies are written, whatever training does with what was copied meanwhile. */
+static void copies_are_written_as_what_they_are_of(void)
+{
+    for (int i = 0; i < CASES; i++) {
+        struct job_case c = cases[i];
+        const char *whole = fresh("whole"), *one = fresh("one"), *many = fresh("many");
+        c.steps = 2;
+        drop(&c, run_between(&c, &alone, NULL, whole));
+        c.behind = true;
+        drop(&c, run_between(&c, &alone, NULL, one));
+        EXPECT(same_files(&c, whole, one));
+        c.steps = -1;
+        drop(&c, run_between(&c, &meshes[i % 2 == 0 ? 5 : 4], whole, many));
+        EXPECT(same_files(&c, whole, many));
+    }
+}
+
 /* Ranks with other places of the same sequences hold the same parameters: one of them writes. */
 static void ranks_that_share_sequences_write_the_files_of_one(void)
 {
@@ -196,6 +213,7 @@ int main(void)
 {
     scratch_make();
     RUN(many_ranks_write_the_files_of_one);
+    RUN(copies_are_written_as_what_they_are_of);
     RUN(ranks_that_share_sequences_write_the_files_of_one);
     RUN(a_run_goes_on_in_another_layout);
     RUN(a_run_goes_on_in_its_own_layout);

@@ -134,6 +134,7 @@ struct dims dims_whole(const struct dims *d)
     divide_no_layers(&whole);
     whole.slices = 1;
     whole.slice = 0;
+    whole.behind = false;
     return whole;
 }
 
@@ -165,6 +166,7 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     d.scale = scale_rules_of(s);
     d.masters = d.act != DTYPE_REAL;
     d.training = true;
+    d.behind = s->async_save == ASYNC_YES;
     struct err err = {0};
     CHECK(recompute_read(&d.recompute, s, &err) == 0, "%s", err.text);
     d.dropout = s->dropout;

@@ -54,6 +54,7 @@ struct dims {
     bool masters;             /* weights are kept in f32 beside the rounded ones      */
     struct scale_rules scale; /* of the loss, in training                   */
     bool training;            /* gradients and optimizer state exist                  */
+    bool behind;              /* checkpoints are written behind training: copies exist */
     struct recompute_choice recompute;
     bool aux_all; /* balance of experts over all layers together, as in Hugging Face (moe.c)    */
     double aux_coef, z_coef; /* of the losses for balance, and of the router's logits */

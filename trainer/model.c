@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "kernels/workspace.h"
 #include "trainer/base/poison.h"
+#include "trainer/ckpt/snapshot.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 #include "trainer/trained.h"
@@ -91,8 +92,10 @@ int model_new(struct model **out, const struct dims *d, struct err *err)
         m->blocks = calloc((size_t)blocks + 1, sizeof *m->blocks); /* a stage may have none */
         m->experts = calloc((size_t)blocks * (size_t)d->E_ep + 1, sizeof *m->experts);
         m->weights = calloc((size_t)shares_count(d), sizeof *m->weights);
+        m->copies = calloc((size_t)shares_count(d), sizeof *m->copies);
     }
-    if (m == NULL || m->blocks == NULL || m->experts == NULL || m->weights == NULL) {
+    if (m == NULL || m->blocks == NULL || m->experts == NULL || m->weights == NULL ||
+        m->copies == NULL) {
         model_free(m);
         return FAIL(err, ERR_NO_MEMORY, "no memory to plan a model of %lld layers",
                     (long long)d->L);
@@ -116,6 +119,7 @@ void model_free(struct model *m)
     free(m->blocks);
     free(m->experts);
     free(m->weights);
+    free(m->copies);
     free(m);
 }
 
@@ -428,6 +432,7 @@ void model_plan(struct model *m, struct layout *lo)
     plan_flat(m, lo);
     m->weight_count = p.count;
     CHECK(p.count == shares_count(d), "%d of %d parameters planned", p.count, shares_count(d));
+    snapshot_plan(m, lo);
 }
 
 int model_whole(struct model **out, const struct dims *d, struct err *err)

@@ -57,6 +57,9 @@ struct model {
         order[2];           /* i32 [micros, R]: the tokens of a step */
     struct weight *weights; /* owned [weight_count], in the order of planning      */
     int weight_count;
+    struct weight
+        *copies; /* owned: of weights, where checkpoints are written behind training (snapshot.h) */
+    struct tensor state_copies[3]; /* of state */
 };
 
 /* A model without memory. Errors: NO_MEMORY. */

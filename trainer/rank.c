@@ -26,6 +26,7 @@
 #include "trainer/ranks.h"
 #include "trainer/rates.h"
 #include "trainer/save.h"
+#include "trainer/save_behind.h"
 #include "trainer/signals.h"
 #include "trainer/twins.h"
 
@@ -44,7 +45,10 @@ struct run {
     struct prompts *prompts;    /* owned; NULL: none           */
     struct progress at;
     int64_t eval_interval, save_interval;
-    int64_t saved_step; /* of the newest checkpoint; -1: none  */
+    int64_t saved_step;         /* of the newest checkpoint; -1: none  */
+    struct save_behind *behind; /* owned; a checkpoint that is being written, NULL: none */
+    struct judge before;        /* before it became the best                             */
+    bool best;                  /* as which it is written                                */
     int64_t tokens_logged;
     double started; /* time of the first step                                                  */
     double logged;  /* of the last metrics event, moved on by what was no training since       */
@@ -342,6 +346,7 @@ static int open_run(struct run *r, struct err *err)
 
 static void close_run(struct run *r)
 {
+    save_behind_drop(r->behind);
     data_reader_close(r->reader);
     prompts_close(r->prompts);
     free(r->eval_rows.ids);
@@ -360,13 +365,6 @@ static void tell_gone(void *context, int64_t step)
     events_send(r->events, EVENT_CHECKPOINT_GONE, json_pack("{s:I}", "step", (json_int_t)step));
 }
 
-static void tell_failed(struct run *r, const struct err *e)
-{
-    events_send(r->events, EVENT_CHECKPOINT_FAILED,
-                json_pack("{s:I, s:s, s:s}", "step", (json_int_t)r->at.step, "code",
-                          err_word(e->code), "message", e->text));
-}
-
 /* Whether the run is at its end, at the last step or for want of improvement. */
 static bool is_over(const struct run *r)
 {
@@ -375,55 +373,98 @@ static bool is_over(const struct run *r)
 }
 
 /* A checkpoint is there: tell it, mark it when it is the best, make room. */
-static void keep_saved(struct run *r, const struct checkpoint *saved, bool best)
+static void keep_saved(struct run *r, const struct checkpoint *saved)
 {
+    const bool is_final = saved->step == r->at.step && is_over(r);
     struct err why = {0};
 
-    r->saved_step = r->at.step;
+    r->saved_step = saved->step;
     if (!is_first(r)) {
         return;
     }
-    if (best && checkpoint_mark_best(r->job->dir, saved->step, &why) != 0) {
+    if (r->best && checkpoint_mark_best(r->job->dir, saved->step, &why) != 0) {
         events_warning(r->events, "the best checkpoint is not marked: %s", why.text);
     }
     events_send(r->events, EVENT_CHECKPOINT,
                 json_pack("{s:I, s:s, s:I, s:s, s:b, s:b}", "step", (json_int_t)saved->step, "dir",
                           saved->dir, "bytes", (json_int_t)saved->bytes, "sha256", saved->sha256,
-                          "final", (int)is_over(r), "best", (int)best));
+                          "final", (int)is_final, "best", (int)r->best));
     if (checkpoint_keep(r->job->dir, (int)r->spec->keep_checkpoints, saved->step, tell_gone, r,
                         &why) != 0) {
         events_warning(r->events, "older checkpoints were not removed: %s", why.text);
     }
 }
 
+/* It failed: the best checkpoint is again the one before. */
+static void tell_failed(struct run *r, int64_t step, const struct err *e)
+{
+    r->at.judge.saved_step = r->before.saved_step;
+    r->at.judge.saved_loss = r->before.saved_loss;
+    events_send(r->events, EVENT_CHECKPOINT_FAILED,
+                json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "code", err_word(e->code),
+                          "message", e->text));
+}
+
+/* Look after a checkpoint that is being written; with `wait`, until it is. Its failure is an event. */
+static void look_behind(struct run *r, bool wait)
+{
+    struct checkpoint saved;
+    struct err why = {0};
+    int rc = 0;
+
+    if (r->behind == NULL || !save_behind_poll(&r->behind, wait, &saved, &rc, &why)) {
+        return;
+    }
+    if (rc == 0) {
+        keep_saved(r, &saved);
+    } else {
+        tell_failed(r, saved.step, &why);
+    }
+}
+
+/* The last checkpoint is not written behind: nothing is left to train. */
+static int write_checkpoint(struct run *r, bool must, struct err *err)
+{
+    struct checkpoint saved;
+    int rc = 0;
+
+    if (r->spec->async_save == ASYNC_YES && !must) {
+        return save_behind_begin(&r->behind, &r->engine, r->job, &r->in, &r->at, err);
+    }
+    rc = save_checkpoint(&r->engine, r->job, &r->in, &r->at, &saved, err);
+    if (rc == 0) {
+        keep_saved(r, &saved);
+    }
+    return rc;
+}
+
 /* Save, unless the newest checkpoint is of this very step. `must`: failure is the run's failure. */
 static int save(struct run *r, bool must, struct err *err)
 {
     const double begun = clock_seconds();
-    const struct judge before = r->at.judge;
-    const bool best = judge_is_best(&before, r->at.step);
-    struct checkpoint saved;
     struct err why = {0};
+    int rc = 0;
 
+    look_behind(r, true);
     if (r->saved_step == r->at.step) {
         return 0;
     }
     events_stage(r->events, STAGE_SAVING);
-    if (best) {
+    r->before = r->at.judge;
+    r->best = judge_is_best(&r->before, r->at.step);
+    if (r->best) {
         judge_keep(&r->at.judge);
     }
-    if (save_checkpoint(&r->engine, r->job, &r->in, &r->at, &saved, &why) != 0) {
-        r->at.judge = before;
-        tell_failed(r, &why);
-        if (must) {
-            *err = why;
-            return (int)why.code;
-        }
-    } else {
-        keep_saved(r, &saved, best);
+    rc = write_checkpoint(r, must, &why);
+    if (rc != 0) {
+        tell_failed(r, r->at.step, &why);
     }
     events_stage(r->events, STAGE_TRAINING);
     r->logged += clock_seconds() - begun;
+    if (rc != 0 && must) {
+        *err = why;
+        return rc;
+    }
     return 0;
 }
 
@@ -539,6 +580,7 @@ static int train(struct run *r, struct err *err)
     while (!is_over(r)) {
         TRY(obey(r, err));
         TRY(train_step(r, err));
+        look_behind(r, false);
         const bool evaluates = r->at.step % r->eval_interval == 0 || r->at.step == total;
         if (evaluates) {
             evaluate(r);
@@ -565,6 +607,9 @@ int rank_run(const struct job_folder *job, int rank, struct events *events, stru
     rc = rc != 0 ? rc : open_run(&r, err);
     if (rc == 0) {
         rc = train(&r, err);
+    }
+    if (rc != LAUNCH_LEFT) { /* errors of training are those of all ranks */
+        look_behind(&r, true);
     }
     close_run(&r);
     return rc;

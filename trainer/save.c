@@ -8,7 +8,6 @@
 #include "trainer/agree.h"
 #include "trainer/base/io.h"
 #include "trainer/base/json.h"
-#include "trainer/ckpt/state.h"
 #include "trainer/lora.h"
 
 enum { TRAINER_BYTES = 1 << 20 };
@@ -203,27 +202,46 @@ static int begin(struct checkpoint_save **save, const struct engine *e,
     return fill(e, job, in, at, *save, err);
 }
 
+int save_open(struct checkpoint_save **save, struct state_save **state, struct engine *e,
+              const struct model *m, const struct job_folder *job, const struct inputs *in,
+              const struct progress *at, struct err *err)
+{
+    const struct state_ranks ranks = {.world = &e->world, .q = &e->q};
+    char dir[IO_PATH_MAX];
+
+    TRY(checkpoint_partial_dir(dir, job->dir, at->step, err));
+    const int rc = e->world.rank == 0 ? begin(save, e, job, in, at, err) : 0;
+    TRY(agree(&e->world, &e->q, rc, err));
+    return state_save_open(state, m, dir, &ranks, err);
+}
+
+int save_complete(struct checkpoint_save **save, struct state_save *state, struct checkpoint *out,
+                  struct err *err)
+{
+    TRY(state_save_finish(state, err));
+    const int rc = checkpoint_commit(*save, true, out, err);
+    *save = NULL;
+    return rc;
+}
+
 int save_checkpoint(struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err)
 {
-    const struct state_ranks ranks = {.world = &e->world, .q = &e->q};
-    const bool is_first = e->world.rank == 0;
     struct checkpoint_save *save = NULL;
-    char dir[IO_PATH_MAX];
+    struct state_save *state = NULL;
 
     *out = (struct checkpoint){.step = at->step};
-    TRY(checkpoint_partial_dir(dir, job->dir, at->step, err));
-    int rc = is_first ? begin(&save, e, job, in, at, err) : 0;
-    rc = agree(&e->world, &e->q, rc, err);
+    int rc = save_open(&save, &state, e, e->model, job, in, at, err);
     if (rc == 0) {
-        rc = state_save(e->model, dir, &ranks, err);
+        rc = agree(&e->world, &e->q, state_save_write(state, err), err);
     }
-    if (rc == 0 && is_first) {
-        rc = checkpoint_commit(save, true, out, err);
-    } else {
-        checkpoint_abort(save);
+    if (rc == 0) {
+        rc = e->world.rank == 0 ? save_complete(&save, state, out, err) : 0;
+        rc = agree(&e->world, &e->q, rc, err);
     }
-    return agree(&e->world, &e->q, rc, err);
+    state_save_free(state);
+    checkpoint_abort(save);
+    return rc;
 }
 
 /* The checkpoint continues this run only if the same samples come in the same order. */

@@ -9,6 +9,7 @@
 #define TRAINER_SAVE_H
 
 #include "trainer/ckpt/checkpoint.h"
+#include "trainer/ckpt/state.h"
 #include "trainer/inputs.h"
 #include "trainer/judge.h"
 #include "trainer/step.h"
@@ -26,6 +27,15 @@ struct progress {
  * DISK_FULL, IO, NO_MEMORY, BAD_FILE. */
 int save_checkpoint(struct engine *e, const struct job_folder *job, const struct inputs *in,
                     const struct progress *at, struct checkpoint *out, struct err *err);
+
+/* The parts of it, for save_behind.c. Open, by all ranks at once, makes the folder with all that is not numbers and the
+ * files of m, a shallow copy of the engine's model; *save is only the first rank's, both are owned by the caller, also after a
+ * failure. Complete, by the first rank when all have written: *save is freed. */
+int save_open(struct checkpoint_save **save, struct state_save **state, struct engine *e,
+              const struct model *m, const struct job_folder *job, const struct inputs *in,
+              const struct progress *at, struct err *err);
+int save_complete(struct checkpoint_save **save, struct state_save *state, struct checkpoint *out,
+                  struct err *err);
 
 /* Whether a checkpoint could be written now: room on the disk, and a folder that takes files. Asked before
  * the first step, so that a run does not fail at its end. Errors: DISK_FULL, IO, NO_MEMORY. */

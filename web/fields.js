@@ -88,6 +88,7 @@ export const GROUPS = [
       'eval_interval',
       'save_interval',
       'keep_checkpoints',
+      'async_save',
       'early_stopping_patience',
       'early_stopping_min_delta',
       'sample_prompts',

@@ -43,15 +43,16 @@ struct state_ranks {
 int state_save(const struct model *m, const char *dir, const struct state_ranks *ranks,
                struct err *err);
 
-/* The same in three steps. open and close are for all ranks together; write is each rank's own and exchanges nothing, so
- * that a thread may do it. `m` is copied, its tensors must last and keep their values until close. rc: of write. close frees
- * s; after a failure nothing stays behind. */
+/* The same in steps. open is for all ranks together; write is each rank's own, finish the first rank's alone when all have
+ * written; neither exchanges anything, so that a thread may do it. `m` is copied, its tensors must last and keep their values
+ * until it is written. free, unless finish succeeded, removes the files that this rank made. */
 struct state_save;
 int state_save_open(struct state_save **out, const struct model *m, const char *dir,
                     const struct state_ranks *ranks, struct err *err);
 int state_save_write(struct state_save *s, struct err *err);
-int state_save_close(struct state_save *s, int rc, const struct state_ranks *ranks,
-                     struct err *err);
+int state_save_finish(struct state_save *s, struct err *err);
+uint64_t state_save_written(const struct state_save *s); /* bytes of values that this rank wrote */
+void state_save_free(struct state_save *s);
 
 /* Bytes that state_save writes, all ranks together, headers aside. Errors: NO_MEMORY. */
 int state_bytes(const struct model *m, uint64_t *bytes, struct err *err);

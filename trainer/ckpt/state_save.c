@@ -151,7 +151,7 @@ struct state_save {
     char *turn;       /* owned */
 };
 
-static void free_save(struct state_save *s)
+void state_save_free(struct state_save *s)
 {
     if (s == NULL) {
         return;
@@ -230,7 +230,7 @@ int state_save_open(struct state_save **out, const struct model *m, const char *
     }
     rc = agree(ranks->world, ranks->q, rc, err);
     if (rc != 0) {
-        free_save(s);
+        state_save_free(s);
         return rc;
     }
     *out = s;
@@ -245,17 +245,36 @@ int state_save_write(struct state_save *s, struct err *err)
     return 0;
 }
 
-int state_save_close(struct state_save *s, int rc, const struct state_ranks *ranks, struct err *err)
+int state_save_finish(struct state_save *s, struct err *err)
+{
+    for (int i = 0; i < FILES; i++) {
+        TRY(writer_share_finish(s->file[i].w, err));
+    }
+    return 0;
+}
+
+uint64_t state_save_written(const struct state_save *s)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < FILES; i++) {
+        bytes += writer_share_written(s->file[i].w);
+    }
+    return bytes;
+}
+
+static int close_save(struct state_save *s, int rc, const struct state_ranks *ranks,
+                      struct err *err)
 {
     rc = agree(ranks->world, ranks->q, rc, err); /* they are full */
-    for (int i = 0; i < FILES && rc == 0 && ranks->world->rank == 0; i++) {
-        rc = writer_share_finish(s->file[i].w, err);
+    if (rc == 0 && ranks->world->rank == 0) {
+        rc = state_save_finish(s, err);
     }
-    for (int i = 0; i < FILES && ranks->written != NULL; i++) {
-        *ranks->written += writer_share_written(s->file[i].w);
+    if (ranks->written != NULL) {
+        *ranks->written += state_save_written(s);
     }
     rc = agree(ranks->world, ranks->q, rc, err);
-    free_save(s);
+    state_save_free(s);
     return rc;
 }
 
@@ -265,7 +284,7 @@ int state_save(const struct model *m, const char *dir, const struct state_ranks 
     struct state_save *s = NULL;
 
     TRY(state_save_open(&s, m, dir, ranks, err));
-    return state_save_close(s, state_save_write(s, err), ranks, err);
+    return close_save(s, state_save_write(s, err), ranks, err);
 }
 
 int state_bytes(const struct model *m, uint64_t *bytes, struct err *err)
