@@ -290,7 +290,27 @@ static void expect_moved(const struct model *whole, const struct found *f)
     }
 }
 
-/* What the planner said of every rank, before any was started, is what each mapped. */
+/* Planned operations and bytes are those that were counted; rows to experts are no more than planned. */
+static void expect_exchanged(const struct exchange *planned, const struct exchange *counted,
+                             int rank)
+{
+    for (int g = 0; g < EXCHANGE_GROUPS; g++) {
+        for (int kind = 0; kind < COMM_KIND_COUNT; kind++) {
+            const int64_t count = LAYOUT_STEPS * planned->count[g][kind];
+            const int64_t bytes = LAYOUT_STEPS * planned->bytes[g][kind];
+            const bool to_experts = kind == (int)COMM_ALL_TO_ALL;
+            if (counted->count[g][kind] != count || counted->bytes[g][kind] > bytes ||
+                (counted->bytes[g][kind] < bytes && !to_experts)) {
+                tap_bad_here++;
+                printf("# rank %d, group %d, %s: %lld of %lld bytes, planned %lld of %lld\n", rank,
+                       g, comm_kind_name((enum comm_kind)kind), (long long)counted->count[g][kind],
+                       (long long)counted->bytes[g][kind], (long long)count, (long long)bytes);
+            }
+        }
+    }
+}
+
+/* What the planner said of every rank, before any was started, is what each mapped and exchanged. */
 static void expect_planned(const struct row_run *run, const struct arch *a, const struct found *f,
                            int ranks)
 {
@@ -301,6 +321,7 @@ static void expect_planned(const struct row_run *run, const struct arch *a, cons
         CHECK(plan_rank(&p, a, &run->request, 1, rank, &err) == 0, "%s", err.text);
         EXPECT(p.arenas == f->mapped[rank]);
         EXPECT(p.fingerprint == f->fingerprint[rank]);
+        expect_exchanged(&p.step, &f->step[rank], rank);
     }
 }
 

@@ -23,6 +23,7 @@
 #include "trainer/ckpt/state.h"
 #include "trainer/comm/shm.h"
 #include "trainer/data/token_file.h"
+#include "trainer/exchange.h"
 #include "trainer/lora.h"
 #include "trainer/optim.h"
 #include "trainer/pieces.h"
@@ -74,6 +75,7 @@ struct found {
     double told[LAYOUT_RANKS],
         judged[LAYOUT_RANKS];              /* a number from logits; loss of an evaluation */
     uint64_t written[LAYOUT_RANKS], bytes; /* values of the checkpoint: by each rank, in all */
+    struct exchange step[LAYOUT_RANKS];    /* what was exchanged in all of them */
     /* of a rank's arenas */
     size_t mapped[LAYOUT_RANKS];
     uint64_t fingerprint[LAYOUT_RANKS];
@@ -484,6 +486,22 @@ static inline void look(struct engine *e, struct found *f, int rank)
     f->judged[rank] = judge(e);
 }
 
+/* What a rank has exchanged so far is added to, or with sign -1 taken from, *x. */
+static inline void count_exchange(struct exchange *x, const struct engine *e, int sign)
+{
+    const struct comm *const groups[EXCHANGE_GROUPS] = {
+        [EXCHANGE_TP] = &e->tp, [EXCHANGE_KV] = &e->kv, [EXCHANGE_CP] = &e->cp,
+        [EXCHANGE_DP] = &e->dp, [EXCHANGE_PP] = &e->pp, [EXCHANGE_EMBEDDING] = &e->embedding,
+        [EXCHANGE_EP] = &e->ep};
+
+    for (int g = 0; g < EXCHANGE_GROUPS; g++) {
+        for (int kind = 0; kind < COMM_KIND_COUNT && groups[g]->size > 1; kind++) {
+            x->count[g][kind] += sign * groups[g]->count[kind];
+            x->bytes[g][kind] += sign * groups[g]->bytes[kind];
+        }
+    }
+}
+
 static inline void be_rank(const struct job_case *c, struct shm *shm,
                            const struct mesh_sizes *sizes, int rank, struct found *f)
 {
@@ -512,7 +530,9 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
         put_weights(&e, f->weights + weights_room(&a));
         find_gradients(c, &e, f->weights + 2 * weights_room(&a));
     }
+    count_exchange(&f->step[rank], &e, -1);
     run_steps(c, &e, f, rank == 0);
+    count_exchange(&f->step[rank], &e, 1);
     put_weights(&e, f->weights);
     if (c->to != NULL) {
         save_folder(c, &e, f);

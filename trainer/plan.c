@@ -120,8 +120,10 @@ int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int 
                                                .workers = (int)s->data_workers};
     /* The rows of an evaluation: four arrays of i32 (data.h). */
     const size_t evaluation = (size_t)(s->global_batch_size * sizes.sequence) * 4 * sizeof(int32_t);
+    struct exchange step;
     TRY(model_new(&m, &d, err));
     model_plan(m, &lo);
+    exchange_plan(&step, m);
     model_free(m);
 
     *out = (struct plan){.arenas = layout_bytes(&lo),
@@ -133,7 +135,8 @@ int plan_rank(struct plan *out, const struct arch *a, const struct spec *s, int 
                          .trainable = trained_count(&d),
                          .fingerprint = lo.fingerprint,
                          .ranks = mesh.world,
-                         .mesh = shape};
+                         .mesh = shape,
+                         .step = step};
     for (int i = 0; i < LIFE_COUNT; i++) {
         out->region[i] = lo.region[i].peak;
     }

@@ -8,6 +8,7 @@
 
 #include "trainer/arch.h"
 #include "trainer/dims.h"
+#include "trainer/exchange.h"
 #include "trainer/layout.h"
 #include "trainer/mesh.h"
 #include "trainer/spec.h"
@@ -66,6 +67,7 @@ struct plan {
     uint64_t fingerprint; /* of the layout; of a whole run: of those of all ranks         */
     int ranks;            /* of the run                                                   */
     struct mesh_sizes mesh;
+    struct exchange step; /* with other ranks, in a training step                         */
 };
 
 /* What one rank of the mesh takes. Errors: those of run_sizes_make, NO_MEMORY. */

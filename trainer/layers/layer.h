@@ -179,6 +179,8 @@ void linear_forward(const struct linear *l, const struct ctx *c, struct tensor y
 /* dx = dy w;  dw += dy^T x;  db += sum of dy's rows, of what is trained; dx may be absent: it then is not computed. */
 void linear_backward(const struct linear *l, const struct ctx *c, struct tensor dx,
                      struct tensor dy, struct tensor x);
+/* Does backward read x? Each rank kept its own rows of it alone: they are gathered again for that. */
+bool linear_reads_input(const struct linear *l);
 
 /* Token embedding, plus learned positions in GPT-2. y [R_sp,D]. */
 struct embedding {

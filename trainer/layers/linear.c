@@ -105,8 +105,7 @@ static void piece_backward(const struct trained_part *p, const struct ctx *c, st
     }
 }
 
-/* Does backward read x? Each rank kept its own rows of it alone: they are gathered again for that. */
-static bool reads_input(const struct linear *l)
+bool linear_reads_input(const struct linear *l)
 {
     bool reads = tensor_count(l->dw) > 0 || l->lora_count > 0;
 
@@ -129,7 +128,7 @@ void linear_backward(const struct linear *l, const struct ctx *c, struct tensor 
         dy = tp_leave_backward(c, l->all[0], dy);
     }
     if (l->takes_all) {
-        x = reads_input(l) ? tp_enter_forward(c, l->all[0], x) : x;
+        x = linear_reads_input(l) ? tp_enter_forward(c, l->all[0], x) : x;
         dx = gives_dx ? tp_inside(c, l->all[1], dx) : dx;
     }
     if (tensor_count(l->dw) > 0) {
