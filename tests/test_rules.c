@@ -1,4 +1,5 @@
 /* test_rules.c - every rule of rules.def is broken once, and says what would work. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/tap.h"
@@ -90,19 +91,45 @@ static const struct {
      "context_parallel_size 1); 28 or 32 would work"},
 };
 
+enum { REQUEST_BYTES = 1000 };
+
+static void write_request(char out[REQUEST_BYTES], const char *config, const char *fields)
+{
+    (void)snprintf(out, REQUEST_BYTES,
+                   "{\"training_file\":\"t\",\"tokenizer_vocab_size\":300,\"config\":%s,%s}",
+                   config, fields);
+}
+
+/* The cases as lines of JSON, for the test of the API (tests/api/rules.test.mjs). */
+static int print_cases(void)
+{
+    for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
+        char text[REQUEST_BYTES];
+        write_request(text, cases[i].config, cases[i].fields);
+        json_t *line = json_pack("{s:o, s:s, s:s}", "request", json_loads(text, 0, NULL), "param",
+                                 cases[i].param, "says", cases[i].says);
+        char *printed = line == NULL ? NULL : json_dumps(line, JSON_COMPACT);
+        if (printed == NULL) {
+            return 1;
+        }
+        (void)puts(printed);
+        free(printed);
+        json_decref(line);
+    }
+    return 0;
+}
+
 /* How often each rule came up. */
 static int seen[RULE_COUNT + 1];
 
 static void try_case(int i)
 {
-    char text[1000];
+    char text[REQUEST_BYTES];
     struct spec s;
     struct arch a;
     struct err err = {0};
 
-    (void)snprintf(text, sizeof text,
-                   "{\"training_file\":\"t\",\"tokenizer_vocab_size\":300,\"config\":%s,%s}",
-                   cases[i].config, cases[i].fields);
+    write_request(text, cases[i].config, cases[i].fields);
     json_t *request = json_loads(text, 0, NULL);
     EXPECT(request != NULL);
     int rc = spec_parse(&s, request, &err);
@@ -149,13 +176,11 @@ static void what_goes_together_is_let_through(void)
         "\"microbatch_group_size_per_virtual_pipeline_stage\":3,\"micro_batch_size\":1"};
 
     for (int i = 0; i < (int)(sizeof good / sizeof good[0]); i++) {
-        char text[1000];
+        char text[REQUEST_BYTES];
         struct spec s;
         struct arch a;
         struct err err = {0};
-        (void)snprintf(text, sizeof text,
-                       "{\"training_file\":\"t\",\"tokenizer_vocab_size\":300,\"config\":%s,%s}",
-                       CONFIG(8, 4, 96), good[i]);
+        write_request(text, CONFIG(8, 4, 96), good[i]);
         json_t *request = json_loads(text, 0, NULL);
         EXPECT(request != NULL && spec_parse(&s, request, &err) == 0);
         json_decref(request);
@@ -167,8 +192,11 @@ static void what_goes_together_is_let_through(void)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--cases") == 0) {
+        return print_cases();
+    }
     RUN(every_rule_is_broken_once_and_says_what_would_work);
     RUN(what_goes_together_is_let_through);
     return tap_done();
