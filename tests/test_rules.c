@@ -39,6 +39,14 @@ static const struct {
      "global_batch_size",
      "divided over 3 data-parallel ranks with micro_batch_size 2: it must be a multiple of 6; 6 or "
      "12 would work"},
+    {RULE_MICRO_BATCH, "\"batch_size_schedule\":\"0:4 1K:6\",\"micro_batch_size\":4",
+     CONFIG(8, 4, 96), "micro_batch_size",
+     "global_batch_size 6 is not a multiple of micro_batch_size 4; 2 would work"},
+    {RULE_GLOBAL_BATCH, "\"batch_size_schedule\":\"0:4 1K:6 2K:8\",\"devices\":4", CONFIG(8, 4, 96),
+     "batch_size_schedule",
+     "in the steps of 6 samples of batch_size_schedule, global_batch_size 6 can't be divided over "
+     "4 data-parallel ranks with micro_batch_size 1: it must be a multiple of 4; 4 or 8 would "
+     "work"},
     {RULE_HEADS, "\"tensor_model_parallel_size\":3", CONFIG(8, 4, 96), "tensor_model_parallel_size",
      "3 does not divide the model's 8 attention heads; 2 or 4 would work"},
     {RULE_GROUPS, "\"tensor_model_parallel_size\":4", CONFIG(12, 6, 96),
@@ -150,13 +158,13 @@ static void try_case(int i)
     }
 }
 
-static void every_rule_is_broken_once_and_says_what_would_work(void)
+static void every_rule_is_broken_and_says_what_would_work(void)
 {
     for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
         try_case(i);
     }
     for (int rule = 0; rule < (int)RULE_COUNT; rule++) {
-        EXPECT(seen[rule] == 1);
+        EXPECT(seen[rule] >= 1);
     }
 }
 
@@ -197,7 +205,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--cases") == 0) {
         return print_cases();
     }
-    RUN(every_rule_is_broken_once_and_says_what_would_work);
+    RUN(every_rule_is_broken_and_says_what_would_work);
     RUN(what_goes_together_is_let_through);
     return tap_done();
 }

@@ -191,6 +191,10 @@ static void fields_that_contradict_each_other_are_refused(void)
 {
     EXPECT(refused("{" GOOD ",\"micro_batch_size\":3}", "micro_batch_size", "8 is not a multiple"));
     EXPECT(refused("{" GOOD ",\"max_steps\":5,\"n_epochs\":1}", "n_epochs", "not both"));
+    EXPECT(refused("{" GOOD ",\"batch_size_schedule\":\"0:4 1K:8\",\"global_batch_size\":4}",
+                   "global_batch_size", "leave global_batch_size 4 out"));
+    EXPECT(refused("{" GOOD ",\"batch_size_schedule\":\"5:4\"}", "batch_size_schedule",
+                   "begins at 5"));
     EXPECT(refused("{" GOOD ",\"learning_rate\":1e-3,\"min_learning_rate\":2e-3}",
                    "min_learning_rate", "0.002 is above learning_rate 0.001"));
     EXPECT(refused("{" GOOD ",\"max_steps\":5,\"warmup_steps\":6}", "warmup_steps", "6 is above"));

@@ -62,16 +62,17 @@ static int count_steps(struct inputs *in, const struct spec *s, struct err *err)
 {
     const double samples = (double)data_samples(&in->training);
     const double epochs = s->n_epochs > 0.0 ? s->n_epochs : 1.0;
-    const int64_t batch = s->global_batch_size;
 
+    TRY(ramp_read(&in->ramp, s->batch_size_schedule, s->global_batch_size, in->sizes.sequence,
+                  err));
     if (s->max_steps != 0) {
         in->total_steps = s->max_steps;
-        in->total_samples = in->total_steps * batch;
+        in->total_samples = ramp_samples(&in->ramp, in->total_steps);
         return 0;
     }
     in->total_samples = (int64_t)ceil(samples * epochs - 1e-9);
     in->total_samples = in->total_samples > 0 ? in->total_samples : 1;
-    in->total_steps = (in->total_samples + batch - 1) / batch;
+    in->total_steps = ramp_steps(&in->ramp, in->total_samples);
     if (s->warmup_steps > in->total_steps) {
         return FAIL_PARAM(err, ERR_BAD_SPEC, "warmup_steps",
                           "warmup_steps is %lld, but n_epochs %g of this text are only %lld steps",

@@ -18,6 +18,7 @@
 #include "trainer/events.h"
 #include "trainer/plan.h"
 #include "trainer/protocol.h"
+#include "trainer/ramp.h"
 
 struct inputs {
     struct arch arch;
@@ -33,6 +34,7 @@ struct inputs {
         end_of_turn; /* the token that ends what the assistant says; -1: none                      */
     struct also_reason also; /* why embeddings are trained beside adapters, where Hone decided it */
     struct run_sizes sizes;
+    struct ramp ramp; /* samples of each step */
     int64_t total_steps;
     int64_t total_samples; /* of the whole training; the last step may be padded */
 };

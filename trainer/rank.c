@@ -325,6 +325,7 @@ static int open_run(struct run *r, struct err *err)
     TRY(prompts_open(&r->prompts, r->job, &r->in, err));
     const struct data_reader_options options = {.consumed = r->at.consumed,
                                                 .count = r->spec->global_batch_size,
+                                                .ramp = &r->in.ramp,
                                                 .total = r->in.total_samples,
                                                 .workers = (int)r->spec->data_workers};
     TRY(data_reader_open(&r->reader, &r->in.training, &options, err));
@@ -529,7 +530,9 @@ static int train_step(struct run *r, struct err *err)
     const double lr = rates_at(&r->rates, step - r->engine.scale.skipped);
     const struct data_rows *rows = NULL;
     struct step_result result;
+    const int64_t samples = ramp_at(&r->in.ramp, r->at.consumed);
     struct step_input in = {.consumed = r->at.consumed,
+                            .samples = samples,
                             .step = step,
                             .seed = (uint64_t)s->seed,
                             .clip = s->clip_grad,
@@ -543,7 +546,7 @@ static int train_step(struct run *r, struct err *err)
     in.rows = rows;
     step_run(&r->engine, &in, &result);
     r->at.step = step;
-    r->at.consumed += s->global_batch_size;
+    r->at.consumed += samples;
     r->at.tokens += result.tokens;
     if (result.skipped || step % s->log_interval == 0 || step == r->in.total_steps) {
         log_step(r, &result, lr);

@@ -3,8 +3,11 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "kernels/check.h"
 #include "trainer/plan.h"
+#include "trainer/ramp.h"
 
 /* Numbers that rows speak of. Where the request leaves one open, one that breaks nothing. */
 struct rule_sizes {
@@ -63,10 +66,21 @@ static int64_t copies_of(const struct spec *s)
     return copies > 0 ? copies : 1;
 }
 
+/* The steps of a request. */
+static struct ramp ramp_of(const struct spec *s)
+{
+    struct ramp r;
+    struct err err = {0};
+
+    CHECK(ramp_read(&r, s->batch_size_schedule, s->global_batch_size, 1, &err) == 0, "%s",
+          err.text);
+    return r;
+}
+
 int64_t rules_micro_batch(const struct spec *s)
 {
-    const int64_t each = s->global_batch_size / copies_of(s),
-                  stages = s->pipeline_model_parallel_size;
+    const struct ramp r = ramp_of(s);
+    const int64_t each = ramp_divisor(&r) / copies_of(s), stages = s->pipeline_model_parallel_size;
     int64_t micro = 8;
 
     if (s->micro_batch_size > 0) {
@@ -115,7 +129,8 @@ static bool breaks(enum rule rule, const struct spec *s, const struct arch *a)
     return (a != NULL || rows[rule].when == REQUEST) && !rows[rule].holds(&z);
 }
 
-enum rule rules_broken(const struct spec *s, const struct arch *a)
+/* The first row that breaks, of requests with steps of one size. */
+static enum rule broken(const struct spec *s, const struct arch *a)
 {
     int rule = 0;
 
@@ -125,14 +140,50 @@ enum rule rules_broken(const struct spec *s, const struct arch *a)
     return (enum rule)rule;
 }
 
-/* Does a changed request keep the row, those above it and those about the same field? */
+/* The request with steps of the i-th size of its schedule alone; borrows. False: there are no more. */
+static bool one_size(struct spec *out, const struct spec *s, int i)
+{
+    const struct ramp r = ramp_of(s);
+
+    if (i >= r.count) {
+        return false;
+    }
+    *out = *s;
+    out->micro_batch_size = r.count > 1 ? rules_micro_batch(s) : s->micro_batch_size;
+    out->global_batch_size = r.size[i];
+    out->batch_size_schedule[0] = '\0';
+    return true;
+}
+
+/* The same, and the size that breaks it. */
+static enum rule find_broken(struct spec *one, const struct spec *s, const struct arch *a)
+{
+    enum rule rule = RULE_COUNT;
+
+    for (int i = 0; rule == RULE_COUNT && one_size(one, s, i); i++) {
+        rule = broken(one, a);
+    }
+    return rule;
+}
+
+enum rule rules_broken(const struct spec *s, const struct arch *a)
+{
+    struct spec one;
+
+    return find_broken(&one, s, a);
+}
+
+/* Does a changed request keep the row, those above it and those about the same field, in steps of every size? */
 static bool mends(enum rule rule, const struct spec *s, const struct arch *a)
 {
+    struct spec one;
     bool all = true;
 
-    for (int i = 0; i < (int)RULE_COUNT && all; i++) {
-        const bool counts = i <= (int)rule || rows[i].offset == rows[rule].offset;
-        all = !counts || !breaks((enum rule)i, s, a);
+    for (int size = 0; all && one_size(&one, s, size); size++) {
+        for (int i = 0; i < (int)RULE_COUNT && all; i++) {
+            const bool counts = i <= (int)rule || rows[i].offset == rows[rule].offset;
+            all = !counts || !breaks((enum rule)i, &one, a);
+        }
     }
     return all;
 }
@@ -168,14 +219,22 @@ static void say_what_works(char out[WORKS_BYTES], enum rule rule, const struct s
 
 int rules_check(const struct spec *s, const struct arch *a, struct err *err)
 {
-    const enum rule rule = rules_broken(s, a);
-    const struct rule_sizes z = sizes_of(s, a);
+    const bool scheduled = s->batch_size_schedule[0] != '\0';
     char text[TEXT_BYTES], works[WORKS_BYTES];
+    struct spec one;
+    const enum rule rule = find_broken(&one, s, a);
 
     if (rule == RULE_COUNT) {
         return 0;
     }
+    const struct rule_sizes z = sizes_of(&one, a);
+    const bool about_batch = strcmp(rows[rule].field, "global_batch_size") == 0;
     rows[rule].say(text, sizeof text, &z);
-    say_what_works(works, rule, s, a);
+    say_what_works(works, rule, about_batch ? &one : s, a);
+    if (scheduled && about_batch) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "batch_size_schedule",
+                          "in the steps of %lld samples of batch_size_schedule, %s%s",
+                          (long long)one.global_batch_size, text, works);
+    }
     return FAIL_PARAM(err, ERR_BAD_SPEC, rows[rule].field, "%s%s", text, works);
 }

@@ -13,6 +13,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/text.h"
 #include "trainer/prompt_fields.h"
+#include "trainer/ramp.h"
 #include "trainer/rules.h"
 
 enum { CONFIG_BYTES_MAX = 64 << 10, NAME_SHOWN = 60 };
@@ -393,6 +394,26 @@ static int check_steps(const struct spec *s, struct err *err)
     return 0;
 }
 
+/* The batch of a schedule is the largest of its steps. */
+static int check_batches(struct spec *s, const json_t *request, struct err *err)
+{
+    const json_t *given = json_object_get(request, "global_batch_size");
+    struct ramp r;
+
+    if (s->batch_size_schedule[0] == '\0') {
+        return 0;
+    }
+    TRY(ramp_read(&r, s->batch_size_schedule, 0, 1, err));
+    if (json_is_integer(given) && s->global_batch_size != ramp_largest(&r)) {
+        return FAIL_PARAM(err, ERR_BAD_SPEC, "global_batch_size",
+                          "batch_size_schedule says how many samples steps have, at most %lld: "
+                          "leave global_batch_size %lld out",
+                          (long long)ramp_largest(&r), (long long)s->global_batch_size);
+    }
+    s->global_batch_size = ramp_largest(&r);
+    return 0;
+}
+
 static int parse_into(struct spec *s, const json_t *request, struct err *err)
 {
     const struct fields f = {.object = request, .where = "", .code = ERR_BAD_SPEC};
@@ -406,6 +427,7 @@ static int parse_into(struct spec *s, const json_t *request, struct err *err)
     TRY(check_evaluations(s, err));
     TRY(check_scale(s, err));
     TRY(check_steps(s, err));
+    TRY(check_batches(s, request, err));
     return rules_check(s, NULL, err);
 }
 

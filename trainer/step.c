@@ -24,6 +24,7 @@ static int choose_kernels(struct engine *e, const char *isa, int threads, struct
 
 static int list_passes(struct engine *e, const struct dims *d, struct err *err)
 {
+    e->micros = d->micros;
     e->width = calloc((size_t)d->micros, sizeof *e->width);
     if (e->width == NULL) {
         return FAIL(err, ERR_NO_MEMORY, "no memory for %lld microbatches", (long long)d->micros);
@@ -81,6 +82,22 @@ void engine_close(struct engine *e)
     free(e->width);
     e->width = NULL;
     memory_close(&e->memory);
+}
+
+/* The microbatches of a step with so many samples; 0: as many as are planned. A shorter step needs nothing more (plan.h). */
+static void set_samples(struct engine *e, int64_t samples)
+{
+    struct dims *d = &e->model->d;
+    const int64_t each = d->B * d->dp, micros = samples == 0 ? e->micros : samples / each;
+
+    CHECK(samples % each == 0 && micros >= 1 && micros <= e->micros, "%lld samples of %lld",
+          (long long)samples, (long long)(e->micros * each));
+    d->micros = micros;
+    d->micro0 = micros * d->dp_rank;
+    if (d->training && e->model->traffic.pipe.micros != micros) {
+        e->model->traffic.pipe.micros = (int)micros;
+        traffic_train(&e->model->traffic);
+    }
 }
 
 static void load_batch(struct engine *e, const struct data_rows *rows)
@@ -244,6 +261,8 @@ static struct grad_groups groups_of(struct engine *e)
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
 {
     struct model *m = e->model;
+
+    set_samples(e, in->samples);
     const double micros = (double)training_micros(m, in->rows);
     struct turn t = {.e = e,
                      .in = in,
@@ -298,10 +317,11 @@ bool step_evaluate(struct engine *e, const struct data_set *set, const struct da
                    step_stop *stop, void *context, struct step_result *result)
 {
     const struct dims *d = &e->model->d;
-    const int64_t samples = data_samples(set), count = d->micros * d->B * d->dp;
+    const int64_t samples = data_samples(set), count = e->micros * d->B * d->dp;
     struct turn t = {.e = e, .counts = true};
     int64_t tokens = 0;
 
+    set_samples(e, 0);
     clear_sums(e);
     for (int64_t at = 0; at < samples; at += count) {
         tokens += data_batch_in_order(set, rows, at, count);

@@ -22,6 +22,7 @@ struct engine {
     struct scale scale;     /* of the loss; 1 in precisions that need none             */
     int64_t *width;         /* owned [micros]: places of its rows that a step works on */
     int64_t batch;          /* samples in each of them                                 */
+    int64_t micros;         /* planned for a step; model->d has those of the present one */
     struct dims narrow;     /* the model's, at the width of the present microbatch     */
 };
 
@@ -42,11 +43,13 @@ struct step_result {
 };
 
 struct step_input {
-    const struct data_rows *rows; /* dims.micros * dims.B samples   */
-    int64_t trained;              /* labels >= 0 in them            */
-    int64_t consumed;             /* number of their first sample   */
-    int64_t step;                 /* from 1                         */
-    uint64_t seed;                /* of dropout                     */
+    const struct data_rows *rows; /* `samples` of them              */
+    int64_t
+        samples; /* of all data-parallel ranks, whole microbatches, at most those planned; 0: these */
+    int64_t trained;  /* labels >= 0 in them            */
+    int64_t consumed; /* number of their first sample   */
+    int64_t step;     /* from 1                         */
+    uint64_t seed;    /* of dropout                     */
     double clip;
     struct adamw adamw; /* lr, betas, eps, decay; scale and t are filled in */
 };

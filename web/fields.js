@@ -18,7 +18,14 @@ export const GROUPS = [
   ['examples', ['method', 'chat_template', 'packing', 'train_on_prompt', 'on_problem']],
   [
     'rate',
-    ['min_learning_rate', 'lr_schedule', 'warmup_steps', 'wsd_decay_steps', 'wsd_decay_style'],
+    [
+      'batch_size_schedule',
+      'min_learning_rate',
+      'lr_schedule',
+      'warmup_steps',
+      'wsd_decay_steps',
+      'wsd_decay_style',
+    ],
   ],
   ['optimizer', ['weight_decay', 'adam_beta1', 'adam_beta2', 'adam_eps', 'clip_grad', 'dropout']],
   [

@@ -37,8 +37,13 @@ const CUSTOM = 'custom';
 // What suits a model that has learned already.
 const TUNED = { max_steps: '', n_epochs: 3, sequence_length: '', global_batch_size: 8 };
 const RATE = { full: 5e-5, lora: 2e-4 };
-// How long to train is said once.
-const RIVAL = { max_steps: 'n_epochs', n_epochs: 'max_steps' };
+// How long to train, and in which steps, is said once.
+const RIVAL = {
+  max_steps: 'n_epochs',
+  n_epochs: 'max_steps',
+  global_batch_size: 'batch_size_schedule',
+  batch_size_schedule: 'global_batch_size',
+};
 
 function modelLabel(model) {
   const facts = [
