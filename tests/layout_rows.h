@@ -339,6 +339,8 @@ static void compare(const struct row *r, const struct row_run *run, const struct
     CHECK(model_whole(&whole, &d, &err) == 0, "%s", err.text);
     for (int i = 0; i < LAYOUT_STEPS; i++) {
         EXPECT_NEAR(many->loss[i], one->loss[i], t.loss);
+        EXPECT_NEAR(many->aux[i], one->aux[i], t.loss);
+        EXPECT_NEAR(many->z[i], one->z[i], t.loss);
         loss = fmax(loss, fabs(many->loss[i] - one->loss[i]));
         if (t.norm > 0.0) {
             EXPECT_NEAR(many->norm[i], one->norm[i], t.norm);

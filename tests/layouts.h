@@ -61,6 +61,7 @@ struct job_case {
     /* What is run, as a user asks for it: all above but the name, the configuration and what a sample holds is read from
      * it; gradients and how far weights moved are found too. NULL: not */
     const struct spec *request;
+    bool dawdles; /* ranks sleep, each at other times */
 };
 
 /* In shared memory. `weights` are whole parameters one after the other, tied ones once; behind them the last stage's
@@ -69,6 +70,8 @@ struct found {
     bool skipped[LAYOUT_RANKS][LAYOUT_STEPS];
     double scale[LAYOUT_RANKS][LAYOUT_STEPS]; /* of the loss, after a step */
     double loss[LAYOUT_STEPS], norm[LAYOUT_STEPS], hits[LAYOUT_STEPS];
+    double aux[LAYOUT_STEPS], z[LAYOUT_STEPS]; /* losses for the balance of experts */
+    int64_t delays;                            /* of rank 0 */
     int64_t collectives[LAYOUT_RANKS], scatters[LAYOUT_RANKS], gathers[LAYOUT_RANKS];
     int64_t sends[LAYOUT_RANKS], receives[LAYOUT_RANKS];
     size_t saved[LAYOUT_RANKS]; /* bytes */
@@ -246,6 +249,8 @@ static inline void run_steps(const struct job_case *c, struct engine *e, struct 
             f->loss[step - 1] = r.loss;
             f->norm[step - 1] = r.grad_norm;
             f->hits[step - 1] = r.accuracy;
+            f->aux[step - 1] = r.aux_loss;
+            f->z[step - 1] = r.z_loss;
         }
     }
     free(memory);
@@ -502,11 +507,37 @@ static inline void count_exchange(struct exchange *x, const struct engine *e, in
     }
 }
 
+/* Products of a rank that dawdles, some of them late. A rank is a process. */
+static const struct kernels *punctual;
+static int64_t delays;
+
+static inline void late_gemm(struct queue *q, struct tensor c, struct tensor a, enum trans ta,
+                             struct tensor b, enum trans tb, float beta)
+{
+    static unsigned seed;
+
+    seed = seed * 1664525U + 1013904223U + (unsigned)getpid();
+    if (seed >> 28U == 0) {
+        (void)usleep(seed >> 16U & 1023U);
+        delays++;
+    }
+    punctual->gemm(q, c, a, ta, b, tb, beta);
+}
+
+static inline void make_late(struct engine *e, struct kernels *late)
+{
+    punctual = e->k;
+    *late = *e->k;
+    late->gemm = late_gemm;
+    e->k = late;
+}
+
 static inline void be_rank(const struct job_case *c, struct shm *shm,
                            const struct mesh_sizes *sizes, int rank, struct found *f)
 {
     const struct arch a = case_arch(c);
     struct shm_rank *r = NULL;
+    struct kernels late;
     struct engine e;
     struct mesh m;
     struct err err = {0};
@@ -516,6 +547,9 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     CHECK(engine_open(&e, &d, "", &err) == 0, "%s", err.text);
     CHECK(shm_join(&r, shm, rank, e.k, 60000, lose, NULL, &err) == 0, "%s", err.text);
     CHECK(ranks_join(&e, r, &m, &err) == 0, "%s", err.text);
+    if (c->dawdles) {
+        make_late(&e, &late);
+    }
     model_init(e.model, e.k, &e.q, 11);
     model_init_adapters(e.model, e.k, &e.q, 11);
     optim_init_masters(e.model, 11);
@@ -544,6 +578,7 @@ static inline void be_rank(const struct job_case *c, struct shm *shm,
     f->receives[rank] = e.pp.count[COMM_RECV];
     f->saved[rank] = e.layout.region[LIFE_SAVED].peak;
     look(&e, f, rank);
+    f->delays = rank == 0 ? delays : f->delays;
     ranks_leave(&e);
     shm_leave(r);
     engine_close(&e);
@@ -566,7 +601,7 @@ static inline struct found *run_layout(const struct job_case *c, const struct me
     struct err err = {0};
     bool well = true;
 
-    room.slab = 16384; /* several rounds for larger tensors */
+    room.slab = c->dawdles ? 1024 : 16384; /* several rounds for larger tensors */
     CHECK(f != MAP_FAILED && shm_make(&shm, &room, &err) == 0, "%s", err.text);
     (void)fflush(NULL);
     pid_t pids[LAYOUT_RANKS] = {0};

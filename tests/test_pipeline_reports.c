@@ -1,5 +1,5 @@
-/* test_pipeline_reports.c - what users of other trainers met with pipelines (reference/megatron.md, section 4): here it is
- * refused with the numbers, or right.
+/* test_pipeline_reports.c - what users of other trainers met with pipelines and heads (reference/megatron.md, section 4, by its
+ * rows): here it is refused with the numbers, or right.
  */
 #include <string.h>
 
@@ -60,7 +60,7 @@ static void expect_refused(int layers, const char *fields, const char *param,
 }
 
 /* #468, #823: 80 layers on 16 ranks with 2 stages each trained 64 of them; PR #326: 40 on 8 likewise. */
-static void layers_that_do_not_divide_are_refused(void)
+static void row_22_layers_that_do_not_divide_are_refused(void)
 {
     expect_refused(80,
                    "\"pipeline_model_parallel_size\":16,\"num_virtual_stages_per_pipeline_rank\":2,"
@@ -79,7 +79,7 @@ static void layers_that_do_not_divide_are_refused(void)
 }
 
 /* NeMo #14288: 3 microbatches on 6 ranks, and nobody said which number was at fault; #169, #675. */
-static void interleaving_names_its_numbers(void)
+static void row_23_interleaving_names_its_numbers(void)
 {
     expect_refused(48,
                    "\"pipeline_model_parallel_size\":6,\"num_virtual_stages_per_pipeline_rank\":2,"
@@ -88,8 +88,38 @@ static void interleaving_names_its_numbers(void)
                    (const char *[4]){"pipeline_model_parallel_size 6", "it has 3", "6 would work"});
 }
 
+/* #5755, ms-swift #8219, #437: heads that groups do not divide, and no groups at all, crashed late. */
+static void row_24_heads_and_groups_are_checked_before_anything_runs(void)
+{
+    static const struct {
+        const char *groups;
+        const char *says;
+    } bad[] = {{"4", "num_key_value_heads 4 does not divide num_attention_heads 6"},
+               {"0", "num_key_value_heads"},
+               {"-2", "num_key_value_heads"},
+               {"12", "num_key_value_heads 12 does not divide num_attention_heads 6"}};
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char text[300];
+        struct arch a;
+        struct err err = {0};
+        (void)snprintf(text, sizeof text,
+                       "{\"model_type\":\"llama\",\"hidden_size\":48,\"intermediate_size\":64,"
+                       "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"vocab_size\":300,"
+                       "\"num_key_value_heads\":%s}",
+                       bad[i].groups);
+        json_t *config = json_loads(text, 0, NULL);
+        EXPECT(arch_read(&a, config, 0, &err) == ERR_NO_MODEL);
+        EXPECT(strstr(err.text, bad[i].says) != NULL);
+        json_decref(config);
+    }
+    expect_refused(
+        4, "\"tensor_model_parallel_size\":3", "tensor_model_parallel_size",
+        (const char *[4]){"3 does not divide the model's 4 attention heads", "2 or 4 would work"});
+}
+
 /* slime #1818, Megatron-Bridge #546: 8 devices for a model divided over 16. */
-static void devices_that_hold_no_whole_copy_are_refused(void)
+static void row_25_devices_that_hold_no_whole_copy_are_refused(void)
 {
     expect_refused(16, "\"pipeline_model_parallel_size\":16,\"devices\":8,\"global_batch_size\":32",
                    "devices", (const char *[4]){"over 16 devices", "8 devices", "16 would work"});
@@ -121,7 +151,7 @@ static bool has_every_layer_once(const struct arch *a, const struct spec *s,
     return all;
 }
 
-static void what_is_accepted_trains_every_layer(void)
+static void row_22_what_is_accepted_trains_every_layer(void)
 {
     int accepted = 0, refused = 0;
 
@@ -151,9 +181,10 @@ static void what_is_accepted_trains_every_layer(void)
 
 int main(void)
 {
-    RUN(layers_that_do_not_divide_are_refused);
-    RUN(interleaving_names_its_numbers);
-    RUN(devices_that_hold_no_whole_copy_are_refused);
-    RUN(what_is_accepted_trains_every_layer);
+    RUN(row_22_layers_that_do_not_divide_are_refused);
+    RUN(row_23_interleaving_names_its_numbers);
+    RUN(row_24_heads_and_groups_are_checked_before_anything_runs);
+    RUN(row_25_devices_that_hold_no_whole_copy_are_refused);
+    RUN(row_22_what_is_accepted_trains_every_layer);
     return tap_done();
 }

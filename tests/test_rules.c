@@ -12,10 +12,11 @@
     ",\"head_dim\":8,\"vocab_size\":64,"                                                           \
     "\"max_position_embeddings\":64}"
 
-#define EXPERTS                                                                                   \
+#define EXPERTS(chosen)                                                                           \
     "{\"model_type\":\"mixtral\",\"hidden_size\":48,\"intermediate_size\":24,"                    \
     "\"num_hidden_layers\":4,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8," \
-    "\"vocab_size\":64,\"max_position_embeddings\":64,\"num_local_experts\":6}"
+    "\"vocab_size\":64,\"max_position_embeddings\":64,\"num_local_experts\":6,"                   \
+    "\"num_experts_per_tok\":" #chosen "}"
 
 /* The one field or pair of fields that breaks it, the model, and what the refusal must say. */
 static const struct {
@@ -84,9 +85,12 @@ static const struct {
      "pipeline_model_parallel_size",
      "4 layers do not divide among 3 pipeline ranks with 1 stages each; layers_per_stage auto "
      "would place them; 2 or 4 would work"},
-    {RULE_EXPERTS_TP, "\"tensor_model_parallel_size\":2", EXPERTS, "tensor_model_parallel_size",
+    {RULE_EXPERTS_TP, "\"tensor_model_parallel_size\":2", EXPERTS(2), "tensor_model_parallel_size",
      "2 is not supported for a model with experts; 1 would work"},
-    {RULE_BALANCE_PP, "\"pipeline_model_parallel_size\":2", EXPERTS, "moe_aux_loss_scaling",
+    /* row 17 of reference/megatron.md, section 4 (#894) */
+    {RULE_ONE_EXPERT, "\"devices\":1", EXPERTS(1), "model",
+     "1 of 6 experts for a token and makes its weight 1"},
+    {RULE_BALANCE_PP, "\"pipeline_model_parallel_size\":2", EXPERTS(2), "moe_aux_loss_scaling",
      "megatron would work"},
     {RULE_CONTEXT, "\"context_parallel_size\":3,\"sequence_length\":32", CONFIG(8, 4, 96),
      "sequence_length",

@@ -195,6 +195,27 @@ static void a_missing_tensor_is_named(void)
                    "transformer.h.0.attn.c_attn.weight");
 }
 
+/* Row 37 of reference/megatron.md, section 4 (#5844): a model with experts loaded, and none of their weights was. */
+static void row_37_every_weight_of_experts_is_loaded_and_a_missing_one_is_named(void)
+{
+    static const char *const holes[] = {"model.layers.0.block_sparse_moe.experts.0.w1.weight",
+                                        "model.layers.1.block_sparse_moe.experts.7.w2.weight",
+                                        "model.layers.1.block_sparse_moe.gate.weight"};
+
+    expect_loads("mixtral_top2of8", "experts", (struct copy){"", ST_F32, UINT64_MAX, {NULL}, NULL},
+                 0.0, 0);
+    expect_loads(
+        "mixtral_top2of8", "more experts",
+        (struct copy){
+            "", ST_F32, UINT64_MAX, {"model.layers.1.block_sparse_moe.experts.8.w2.weight"}, NULL},
+        0.0, 1);
+    for (size_t i = 0; i < sizeof holes / sizeof holes[0]; i++) {
+        char name[20];
+        (void)snprintf(name, sizeof name, "hole-experts-%zu", i);
+        expect_refused("mixtral_top2of8", name, holes[i], holes[i]);
+    }
+}
+
 /* By one rank; all that is planned to be written is written. */
 static int save_alone(struct engine *e, const char *dir, uint64_t *bytes)
 {
@@ -270,6 +291,7 @@ int main(void)
     RUN(other_element_types);
     RUN(leftovers_are_told_and_buffers_are_not);
     RUN(a_missing_tensor_is_named);
+    RUN(row_37_every_weight_of_experts_is_loaded_and_a_missing_one_is_named);
     RUN(what_is_saved_reads_back_bit_for_bit);
     scratch_remove();
     return tap_done();

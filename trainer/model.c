@@ -524,7 +524,7 @@ void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, 
     for (int i = 0; i < k->count; i++) {
         block_forward(&m->blocks[k->block0 + i], &m->rope, c, entry_of(m, c, k, i + 1, out));
     }
-    if (k->is_last && c->balances && m->d.aux_all) {
+    if (k->is_last && c->balances && m->d.aux_all && m->d.cp_rank == 0) {
         const double T = (double)moe_balanced_rows(c), L = (double)arch_sparse_layers(&m->d.arch);
         c->k->route_losses(c->q, c->balance_sums, c->balance, (double)m->d.E / (L * T * L * T),
                            0.0);

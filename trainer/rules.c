@@ -18,7 +18,8 @@ struct rule_sizes {
     long long stages, group; /* on a rank; as given, 0: not */
     long long passes;        /* microbatches that pass a virtual stage at a time */
     long long L, H, G, F, sequence;
-    long long E; /* experts */
+    long long E, k;       /* experts, and those of a token */
+    bool is_renormalised; /* their weights add up to 1 */
     bool is_placed, splits_rows, balances_all;
 };
 
@@ -117,6 +118,8 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
         z.G = a->G;
         z.F = a->F;
         z.E = a->moe.E;
+        z.k = a->moe.k;
+        z.is_renormalised = a->moe.renormalise;
         z.sequence = z.sequence > 0 ? z.sequence : plan_sequence(a);
     }
     return z;

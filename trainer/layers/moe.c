@@ -205,8 +205,10 @@ static void see_balance(const struct moe *m, const struct ctx *c, const struct r
         return;
     }
     c->k->add(c->q, c->balance, c->balance, stats);
-    c->k->route_losses(c->q, c->balance_sums, stats, c->d->aux_all ? 0.0 : E / (k * T * T),
-                       1.0 / T);
+    if (c->d->cp_rank == 0) { /* of those that share sequences one tells */
+        c->k->route_losses(c->q, c->balance_sums, stats, c->d->aux_all ? 0.0 : E / (k * T * T),
+                           1.0 / T);
+    }
 }
 
 /* Where each row goes. */
