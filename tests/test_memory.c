@@ -7,7 +7,9 @@
 #include "kernels/check.h"
 #include "tests/tap.h"
 #include "trainer/base/json.h"
+#include "trainer/comm/shm.h"
 #include "trainer/plan.h"
+#include "trainer/ranks.h"
 #include "trainer/step.h"
 
 /* A model of 20 million parameters: half of its bytes are activations and logits. */
@@ -73,7 +75,7 @@ static size_t peak_resident(void)
 
 static void run_steps(const struct job *j, struct engine *e, int steps)
 {
-    const int64_t n = j->dims.micros * j->dims.R;
+    const int64_t n = j->spec.global_batch_size * j->dims.S_all;
     int32_t *memory = calloc((size_t)n, 4 * sizeof *memory);
 
     CHECK(memory != NULL, "out of memory");
@@ -81,7 +83,7 @@ static void run_steps(const struct job *j, struct engine *e, int steps)
     for (int64_t i = 0; i < n; i++) {
         rows.ids[i] = (int32_t)(i * 7 % j->dims.V);
         rows.labels[i] = (int32_t)((i + 1) * 7 % j->dims.V);
-        rows.positions[i] = (int32_t)(i % j->dims.S);
+        rows.positions[i] = (int32_t)(i % j->dims.S_all);
     }
     for (int step = 1; step <= steps; step++) {
         struct step_result result;
@@ -146,6 +148,93 @@ static bool is_sanitized(void)
 #endif
 }
 
+static void lose(void *context, const char *why)
+{
+    (void)context;
+    (void)fprintf(stderr, "%s\n", why);
+    _exit(9);
+}
+
+/* As measure(), of one rank of several. */
+static int measure_rank(const struct job *all, struct shm *shm, const struct mesh_sizes *sizes,
+                        int rank)
+{
+    struct job j = *all;
+    struct run_sizes run;
+    struct shm_rank *r = NULL;
+    struct mesh mesh;
+    struct engine e;
+    struct err err = {0};
+
+    CHECK(mesh_make(&mesh, sizes, rank, &err) == 0, "%s", err.text);
+    CHECK(run_sizes_make(&run, &j.arch, &j.spec, &err) == 0, "%s", err.text);
+    CHECK(plan_dims(&j.dims, &j.arch, &j.spec, &run, &mesh, &err) == 0, "%s", err.text);
+    CHECK(plan_rank(&j.plan, &j.arch, &j.spec, 1, rank, &err) == 0, "%s", err.text);
+    CHECK(engine_open(&e, &j.dims, "", &err) == 0, "%s", err.text);
+    CHECK(shm_join(&r, shm, rank, e.k, 60000, lose, NULL, &err) == 0, "%s", err.text);
+    CHECK(ranks_join(&e, r, &mesh, &err) == 0, "%s", err.text);
+    model_init(e.model, e.k, &e.q, 1);
+    run_steps(&j, &e, 1); /* all is touched in the first */
+    const double ratio = (double)peak_resident() / (double)j.plan.total;
+    printf("# rank %d of tp %d, cp %d, pp %d, dp %d: %.1f MB resident, %.1f MB planned: %.3f\n",
+           rank, sizes->tp, sizes->cp, sizes->pp, sizes->dp, (double)peak_resident() / 1e6,
+           (double)j.plan.total / 1e6, ratio);
+    ranks_leave(&e);
+    shm_leave(r);
+    engine_close(&e);
+    return ratio >= 0.9 && ratio <= 1.0 ? 0 : 1;
+}
+
+static void expect_ranks_hold(const char *more)
+{
+    struct job j;
+    struct shm *shm = NULL;
+    struct err err = {0};
+    pid_t pids[4] = {0};
+
+    job_make(&j, more);
+    const struct mesh_sizes sizes = plan_mesh(&j.spec);
+    const struct shm_sizes room = ranks_shm(&sizes);
+    CHECK(room.ranks <= 4 && shm_make(&shm, &room, &err) == 0, "%s", err.text);
+    (void)fflush(stdout);
+    for (int rank = 0; rank < room.ranks; rank++) {
+        pids[rank] = fork();
+        CHECK(pids[rank] >= 0, "fork");
+        if (pids[rank] == 0) {
+            const int bad = measure_rank(&j, shm, &sizes, rank);
+            (void)fflush(stdout);
+            _exit(bad);
+        }
+    }
+    for (int i = 0; i < room.ranks; i++) {
+        int status = -1;
+        const pid_t ended = wait(&status);
+        const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        for (int rank = 0; rank < room.ranks && !well; rank++) {
+            if (pids[rank] == ended) {
+                shm_mark_lost(shm, rank);
+            }
+        }
+        EXPECT(well);
+    }
+    shm_free(shm);
+    spec_free(&j.spec);
+}
+
+/* Each rank by its own plan: stages of a pipeline differ. */
+static void the_system_agrees_with_the_plan_of_every_rank(void)
+{
+    if (is_sanitized()) {
+        printf("# skipped: sanitizers have memory of their own\n");
+        return;
+    }
+    expect_ranks_hold(",\"tensor_model_parallel_size\":2,\"sequence_parallel\":\"yes\"");
+    expect_ranks_hold(",\"pipeline_model_parallel_size\":2,\"micro_batch_size\":2");
+    expect_ranks_hold(",\"devices\":2,\"micro_batch_size\":2,\"use_distributed_optimizer\":"
+                      "\"yes\",\"precision\":\"bf16\"");
+    expect_ranks_hold(",\"context_parallel_size\":2,\"devices\":4,\"micro_batch_size\":2");
+}
+
 static void the_system_agrees_with_the_plan(void)
 {
     if (is_sanitized()) {
@@ -198,6 +287,7 @@ static void static_bytes_are_sixteen_a_parameter(void)
 int main(void)
 {
     RUN(the_system_agrees_with_the_plan);
+    RUN(the_system_agrees_with_the_plan_of_every_rank);
     RUN(more_threads_layers_and_rows_need_more);
     RUN(static_bytes_are_sixteen_a_parameter);
     return tap_done();
