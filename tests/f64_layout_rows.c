@@ -12,7 +12,7 @@ static const struct {
     [COLUMN_PP] = {3, {1, 2, 4}},
     [COLUMN_CHUNKS] = {2, {1, 2}},
     [COLUMN_DP] = {3, {1, 2, 4}},
-    [COLUMN_EP] = {1, {1}},
+    [COLUMN_EP] = {3, {1, 2, 4}},
     [COLUMN_OVERLAP] = {1, {0}},
     [COLUMN_DISTRIBUTED] = {2, {0, 1}},
     [COLUMN_PACKED] = {2, {0, 1}},
@@ -44,6 +44,7 @@ static bool is_row(const struct row *r)
     struct err err = {0};
 
     if (ranks > 8 || (at[COLUMN_SP] > 0 && at[COLUMN_TP] == 1) ||
+        (at[COLUMN_EP] > 1 && at[COLUMN_MODEL] != MIXTRAL) ||
         (at[COLUMN_DISTRIBUTED] + at[COLUMN_OVERLAP] > 0 && !copies)) {
         return false;
     }

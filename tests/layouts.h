@@ -177,6 +177,7 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
     dims_divide_batch(&d, m->size.dp, m->dp, c->distributed);
     d.sequence = c->sequence;
     dims_divide(&d, m->size.tp, m->tp);
+    dims_divide_experts(&d, m, c->distributed);
     return d;
 }
 
@@ -327,7 +328,7 @@ static inline void put_gradient(const struct model *m, const struct weight *w, s
     const struct gradients *g = context;
     const struct param p = param_get(w->id, &m->d.arch);
     const struct share s = share_of(w->id, &m->d);
-    const real *from = piece_tensor(m->grads, piece.at, piece.count).data;
+    const real *from = piece_tensor(m->vectors[w->vector].grads, piece.at, piece.count).data;
     real *to = g->to + base_of(g->whole, w);
 
     for (int64_t i = 0; i < piece.count; i++) {
@@ -354,8 +355,11 @@ static inline void find_gradients(const struct job_case *c, struct engine *e, re
     g.whole = whole;
     g.to = to;
     step_gradients(e, &in, &r);
-    for (int b = 0; b < flat_buckets(&m->flat); b++) {
-        pieces_each(m, flat_slice(&m->flat, b), put_gradient, &g);
+    for (int v = 0; v < VECTORS; v++) {
+        const struct flat *flat = &m->vectors[v].flat;
+        for (int b = 0; b < flat_buckets(flat); b++) {
+            pieces_each(m, v, flat_slice(flat, b), put_gradient, &g);
+        }
     }
     model_free(whole);
     free(memory);
@@ -495,9 +499,10 @@ static inline void look(struct engine *e, struct found *f, int rank)
 static inline void count_exchange(struct exchange *x, const struct engine *e, int sign)
 {
     const struct comm *const groups[EXCHANGE_GROUPS] = {
-        [EXCHANGE_TP] = &e->tp, [EXCHANGE_KV] = &e->kv, [EXCHANGE_CP] = &e->cp,
-        [EXCHANGE_DP] = &e->dp, [EXCHANGE_PP] = &e->pp, [EXCHANGE_EMBEDDING] = &e->embedding,
-        [EXCHANGE_EP] = &e->ep};
+        [EXCHANGE_TP] = &e->tp, [EXCHANGE_KV] = &e->kv,
+        [EXCHANGE_CP] = &e->cp, [EXCHANGE_DP] = &e->dp,
+        [EXCHANGE_PP] = &e->pp, [EXCHANGE_EMBEDDING] = &e->embedding,
+        [EXCHANGE_EP] = &e->ep, &e->edp};
 
     for (int g = 0; g < EXCHANGE_GROUPS; g++) {
         for (int kind = 0; kind < COMM_KIND_COUNT && groups[g]->size > 1; kind++) {

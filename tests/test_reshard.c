@@ -14,6 +14,12 @@ static const char llama[] =
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":101,"
     "\"max_position_embeddings\":32,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
 
+static const char mixtral[] =
+    "{\"model_type\":\"mixtral\",\"hidden_size\":32,\"intermediate_size\":24,\"num_hidden_layers\":"
+    "2,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":101,"
+    "\"max_position_embeddings\":32,\"num_local_experts\":4,\"tie_word_embeddings\":false}";
+
 static const struct mesh_sizes alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
 static const struct mesh_sizes meshes[] = {
     {.tp = 2, .cp = 1, .dp = 1, .pp = 1, .ep = 1}, {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 1},
@@ -137,6 +143,42 @@ static void copies_are_written_as_what_they_are_of(void)
     }
 }
 
+/* Experts are divided over other ranks than the rest: each of their tensors is written by one of those that have it. */
+static void experts_on_many_ranks_write_the_files_of_one(void)
+{
+    static const struct mesh_sizes spread[] = {
+        {.tp = 1, .cp = 1, .dp = 2, .pp = 1, .ep = 2},
+        {.tp = 1, .cp = 1, .dp = 4, .pp = 1, .ep = 2},
+        {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .ep = 2},
+        {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .ep = 4, .etp = 1},
+        {.tp = 1, .cp = 2, .dp = 1, .pp = 2, .ep = 2},
+        {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .ep = 1, .etp = 4},
+    };
+
+    for (int i = 0; i < 4; i++) {
+        struct job_case c = {.name = "Mixtral",
+                             .config = mixtral,
+                             .sequence = true,
+                             .distributed = i % 2 == 1,
+                             .bucket = 500,
+                             .precision = i < 2 ? PRECISION_F32 : PRECISION_BF16};
+        c.steps = 2;
+        char whole[IO_PATH_MAX];
+        (void)snprintf(whole, sizeof whole, "%s", fresh("whole"));
+        drop(&c, run_between(&c, &alone, NULL, whole));
+        c.steps = -1;
+        for (size_t k = 0; k < sizeof spread / sizeof spread[0]; k++) {
+            const char *again = fresh("again"), *back = fresh("back");
+            c.behind = k % 2 == 1;
+            drop(&c, run_between(&c, &spread[k], whole, again));
+            EXPECT(same_files(&c, whole, again));
+            c.behind = false;
+            drop(&c, run_between(&c, &spread[(k + 1) % 6], again, back));
+            EXPECT(same_files(&c, whole, back));
+        }
+    }
+}
+
 /* Ranks with other places of the same sequences hold the same parameters: one of them writes. */
 static void ranks_that_share_sequences_write_the_files_of_one(void)
 {
@@ -214,6 +256,7 @@ int main(void)
     scratch_make();
     RUN(many_ranks_write_the_files_of_one);
     RUN(copies_are_written_as_what_they_are_of);
+    RUN(experts_on_many_ranks_write_the_files_of_one);
     RUN(ranks_that_share_sequences_write_the_files_of_one);
     RUN(a_run_goes_on_in_another_layout);
     RUN(a_run_goes_on_in_its_own_layout);

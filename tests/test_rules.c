@@ -85,11 +85,29 @@ static const struct {
      "pipeline_model_parallel_size",
      "4 layers do not divide among 3 pipeline ranks with 1 stages each; layers_per_stage auto "
      "would place them; 2 or 4 would work"},
-    {RULE_EXPERTS_TP, "\"tensor_model_parallel_size\":2", EXPERTS(2), "tensor_model_parallel_size",
-     "2 is not supported for a model with experts; 1 would work"},
     /* row 17 of reference/megatron.md, section 4 (#894) */
     {RULE_ONE_EXPERT, "\"devices\":1", EXPERTS(1), "model",
      "1 of 6 experts for a token and makes its weight 1"},
+    {RULE_EXPERTS_SP, "\"tensor_model_parallel_size\":2", EXPERTS(2), "sequence_parallel",
+     "with tensor_model_parallel_size 2 a model with experts needs sequence_parallel yes"},
+    {RULE_NO_EXPERTS, "\"expert_model_parallel_size\":2", CONFIG(8, 4, 96),
+     "expert_model_parallel_size",
+     "2 is for models with experts, and this one has none; 1 would work"},
+    {RULE_EXPERTS, "\"expert_model_parallel_size\":4,\"devices\":4", EXPERTS(2),
+     "expert_model_parallel_size", "4 does not divide the model's 6 experts; 2 would work"},
+    {RULE_EXPERT_GRID, "\"expert_model_parallel_size\":3,\"devices\":4", EXPERTS(2),
+     "expert_model_parallel_size",
+     "divided over 3 devices (expert_model_parallel_size 3 x expert_tensor_parallel_size 1), and "
+     "the 4 of a pipeline stage are no multiple of that; 2 or 4 would work"},
+    {RULE_EXPERT_WIDTH, "\"expert_tensor_parallel_size\":5,\"devices\":5,\"global_batch_size\":10",
+     EXPERTS(2), "expert_tensor_parallel_size",
+     "5 does not divide the width 24 of the model's experts; 1 would work"},
+    {RULE_SHARED_WIDTH, "\"tensor_model_parallel_size\":4,\"sequence_parallel\":\"yes\"",
+     "{\"model_type\":\"qwen2_moe\",\"hidden_size\":48,\"intermediate_size\":24,"
+     "\"num_hidden_layers\":4,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
+     "\"vocab_size\":64,\"max_position_embeddings\":64,\"num_experts\":4,"
+     "\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":30}",
+     "tensor_model_parallel_size", "4 does not divide the width 30 of the MLP beside"},
     {RULE_BALANCE_PP, "\"pipeline_model_parallel_size\":2", EXPERTS(2), "moe_aux_loss_scaling",
      "megatron would work"},
     {RULE_CONTEXT, "\"context_parallel_size\":3,\"sequence_length\":32", CONFIG(8, 4, 96),

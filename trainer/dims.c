@@ -3,7 +3,6 @@
 
 #include "kernels/check.h"
 #include "kernels/real.h"
-#include "trainer/flat.h"
 
 /* Logits of at most this many elements exist at a time: 64 MB in f32. */
 enum { LOGITS_MAX = 1 << 24, CHUNK_MIN = 16 };
@@ -25,6 +24,16 @@ static void divide_no_layers(struct dims *d)
     d->passes = 0;
 }
 
+static void divide_no_experts(struct dims *d)
+{
+    struct mesh one;
+    struct err err = {0};
+    const struct mesh_sizes sizes = {.tp = 1, .cp = 1, .dp = 1, .pp = 1, .ep = 1};
+
+    CHECK(mesh_make(&one, &sizes, 0, &err) == 0, "%s", err.text);
+    dims_divide_experts(d, &one, false);
+}
+
 static struct dims from_arch(const struct arch *a)
 {
     struct dims d = {
@@ -34,11 +43,11 @@ static struct dims from_arch(const struct arch *a)
     d.X = a->moe.X;
     d.Y = a->moe.Y;
     dims_divide(&d, 1, 0);
-    dims_divide_experts(&d, 1, 0, 1, 0);
+    divide_no_experts(&d);
     d.dp = 1;
     d.cp = 1;
     divide_no_layers(&d);
-    d.slices = 1;
+    d.slices[VECTOR_DENSE] = 1;
     d.bucket = FLAT_BUCKET;
     return d;
 }
@@ -86,17 +95,22 @@ int64_t dims_skip(const struct dims *d)
     return 2 * ((int64_t)d->cp - 1 - d->cp_rank) * (d->S / 2);
 }
 
-void dims_divide_experts(struct dims *d, int ep, int ep_rank, int etp, int etp_rank)
+void dims_divide_experts(struct dims *d, const struct mesh *m, bool distributed)
 {
-    CHECK(d->E % ep == 0 && d->X % etp == 0, "%lld experts of %lld on %d x %d ranks",
-          (long long)d->E, (long long)d->X, ep, etp);
-    d->ep = ep;
-    d->ep_rank = ep_rank;
-    d->etp = etp;
-    d->etp_rank = etp_rank;
-    d->E_ep = d->E / ep;
-    d->E0 = ep_rank * d->E_ep;
-    d->X_etp = d->X / etp;
+    CHECK(d->E % m->size.ep == 0 && d->X % m->size.etp == 0,
+          "%lld experts of %lld on %d x %d ranks", (long long)d->E, (long long)d->X, m->size.ep,
+          m->size.etp);
+    d->ep = m->size.ep;
+    d->ep_rank = m->ep;
+    d->etp = m->size.etp;
+    d->etp_rank = m->etp;
+    d->edp = m->edp;
+    d->edp_rank = m->edp_rank;
+    d->E_ep = d->E / d->ep;
+    d->E0 = d->ep_rank * d->E_ep;
+    d->X_etp = d->X / d->etp;
+    d->slices[VECTOR_EXPERTS] = distributed ? d->edp : 1;
+    d->slice[VECTOR_EXPERTS] = distributed ? d->edp_rank : 0;
 }
 
 void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes)
@@ -121,8 +135,8 @@ void dims_divide_batch(struct dims *d, int dp, int rank, bool distributed)
     d->dp_rank = rank;
     d->micros /= dp;
     d->micro0 = d->micros * rank;
-    d->slices = distributed ? dp * d->cp : 1;
-    d->slice = distributed ? rank * d->cp + d->cp_rank : 0;
+    d->slices[VECTOR_DENSE] = distributed ? dp * d->cp : 1;
+    d->slice[VECTOR_DENSE] = distributed ? rank * d->cp + d->cp_rank : 0;
 }
 
 struct dims dims_whole(const struct dims *d)
@@ -130,10 +144,10 @@ struct dims dims_whole(const struct dims *d)
     struct dims whole = *d;
 
     dims_divide(&whole, 1, 0);
-    dims_divide_experts(&whole, 1, 0, 1, 0);
+    divide_no_experts(&whole);
     divide_no_layers(&whole);
-    whole.slices = 1;
-    whole.slice = 0;
+    whole.slices[VECTOR_DENSE] = 1;
+    whole.slice[VECTOR_DENSE] = 0;
     whole.behind = false;
     return whole;
 }

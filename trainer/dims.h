@@ -12,6 +12,8 @@
 #define TRAINER_DIMS_H
 
 #include "trainer/arch.h"
+#include "trainer/flat.h"
+#include "trainer/mesh.h"
 #include "trainer/placement.h"
 #include "trainer/recompute.h"
 #include "trainer/scale.h"
@@ -37,6 +39,7 @@ struct dims {
     int64_t Y_tp;
     int ep, ep_rank;   /* over how many ranks experts are divided: [E0, E0 + E_ep) are this one's */
     int etp, etp_rank; /* and over how many each of them                                        */
+    int edp, edp_rank; /* ranks of a stage with the same part of the same experts               */
     int64_t E_ep, E0, X_etp;
     int64_t G0, V0;  /* its first group, and its first row of the vocabulary */
     int64_t chunk;   /* rows of the head that have logits at a time          */
@@ -46,8 +49,8 @@ struct dims {
     int chunks;      /* of the model on this rank                                      */
     struct layers layers[PLACEMENT_CHUNKS]; /* of each chunk                            */
     int passes; /* microbatches that pass a chunk before the next; 0: pp (schedule.h) */
-    int slices,
-        slice; /* of the optimizer state: over how many data-parallel ranks, and which is this one's */
+    /* Of the optimizer state of both vectors: over how many ranks, and which is this one's. */
+    int slices[VECTORS], slice[VECTORS];
     int64_t bucket;           /* elements of gradients that are exchanged at a time (flat.h)  */
     int64_t micro0;           /* of those of all data-parallel ranks its first one    */
     enum dtype act;           /* activations and weights as kernels read them         */
@@ -71,8 +74,9 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
  * that it divides (rules.def). */
 void dims_divide(struct dims *d, int tp, int rank);
 
-/* Divide the experts: over `ep` ranks, each expert over `etp`. CHECKs that it divides. */
-void dims_divide_experts(struct dims *d, int ep, int ep_rank, int etp, int etp_rank);
+/* Divide the experts: over ep ranks of the mesh, each expert over etp; with `distributed` the state of their optimizer among the
+ * ranks that have the same. CHECKs that it divides. */
+void dims_divide_experts(struct dims *d, const struct mesh *m, bool distributed);
 
 /* Divide the layers among the ranks of a pipeline: this is rank `rank`. passes: as in dims. */
 void dims_divide_layers(struct dims *d, const struct placement *p, int rank, int passes);

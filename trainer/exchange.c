@@ -22,6 +22,7 @@ static int group_size(const struct dims *d, enum exchange_group group)
     case EXCHANGE_PP: return d->pp;
     case EXCHANGE_EMBEDDING: return d->pp > 1 ? 2 : 1;
     case EXCHANGE_EP: return d->ep * d->etp;
+    case EXCHANGE_EDP: return d->edp;
     case EXCHANGE_GROUPS: break;
     }
     return 1;
@@ -238,10 +239,24 @@ static void sum_losses(struct tally *t, const struct model *m)
     }
 }
 
+static enum exchange_group group_of(enum vector_id vector)
+{
+    return vector == VECTOR_EXPERTS ? EXCHANGE_EDP : EXCHANGE_DP;
+}
+
+static void sum_vector_adds(struct tally *t, const struct model *m, enum vector_id vector)
+{
+    const struct flat *flat = &m->vectors[vector].flat;
+
+    for (int b = 0; b < flat_buckets(flat) && flat->slices > 1; b++) {
+        const size_t count = (size_t)flat_bucket(flat, b).count;
+        add(t, group_of(vector), COMM_REDUCE_SCATTER, count * sizeof(real));
+        add(t, group_of(vector), COMM_ALL_GATHER, count * dtype_size(m->d.act)); /* of weights */
+    }
+}
+
 static void grads_sum_adds(struct tally *t, const struct model *m)
 {
-    const bool divided = m->flat.slices > 1;
-
     for (int i = 0; i < m->weight_count; i++) {
         const struct weight *w = &m->weights[i];
         const struct share s = share_of(w->id, &m->d);
@@ -252,14 +267,12 @@ static void grads_sum_adds(struct tally *t, const struct model *m)
         if (weight_is_trained(w) && s.on_two_stages) {
             add(t, EXCHANGE_EMBEDDING, COMM_ALL_REDUCE, bytes);
         }
-        if (weight_is_trained(w) && !divided) {
-            add(t, EXCHANGE_DP, COMM_ALL_REDUCE, bytes);
+        if (weight_is_trained(w) && !vector_is_divided(m, w->vector)) {
+            add(t, group_of(w->vector), COMM_ALL_REDUCE, bytes);
         }
     }
-    for (int b = 0; b < flat_buckets(&m->flat) && divided; b++) {
-        const size_t count = (size_t)flat_bucket(&m->flat, b).count;
-        add(t, EXCHANGE_DP, COMM_REDUCE_SCATTER, count * sizeof(real));
-        add(t, EXCHANGE_DP, COMM_ALL_GATHER, count * dtype_size(m->d.act)); /* of weights */
+    for (int v = 0; v < VECTORS; v++) {
+        sum_vector_adds(t, m, v);
     }
 }
 
@@ -267,10 +280,12 @@ static void grads_norm_adds(struct tally *t, const struct model *m)
 {
     const size_t bytes = tensor_bytes(m->square_sum);
 
-    if (m->flat.slices > 1) {
-        add(t, EXCHANGE_DP, COMM_ALL_REDUCE, bytes);
+    for (int v = 0; v < (m->d.E > 0 ? VECTORS : 1); v++) {
+        if (vector_is_divided(m, v)) {
+            add(t, group_of(v), COMM_ALL_REDUCE, bytes);
+        }
+        add(t, v == VECTOR_EXPERTS ? EXCHANGE_EP : EXCHANGE_TP, COMM_ALL_REDUCE, bytes);
     }
-    add(t, EXCHANGE_TP, COMM_ALL_REDUCE, bytes);
     add(t, EXCHANGE_PP, COMM_ALL_REDUCE, bytes);
 }
 

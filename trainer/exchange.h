@@ -20,6 +20,7 @@ enum exchange_group {
     EXCHANGE_PP,
     EXCHANGE_EMBEDDING,
     EXCHANGE_EP,
+    EXCHANGE_EDP,
     EXCHANGE_GROUPS
 };
 

@@ -13,6 +13,9 @@
 
 #include <stdint.h>
 
+/* The gradients of experts are summed over fewer ranks than the others: they are a vector of their own. */
+enum vector_id { VECTOR_DENSE, VECTOR_EXPERTS, VECTORS };
+
 enum { FLAT_ALIGN = 64, FLAT_BUCKET = 1 << 22 /* elements of a bucket unless told otherwise */ };
 
 struct flat {

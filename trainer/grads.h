@@ -11,6 +11,7 @@ struct grad_groups {
     struct comm *tp;        /* tensor parallel                                             */
     struct comm *kv;        /* of those the ranks that hold the same key and value heads   */
     struct comm *dp;        /* data parallel                                               */
+    struct comm *ep, *edp;  /* experts: that they are divided over; that have the same     */
     struct comm *pp;        /* pipeline: for the norm                                      */
     struct comm *embedding; /* first and last stage, which both hold a tied one     */
 };

@@ -279,35 +279,45 @@ static void plan_slots(struct layout *lo, size_t stride, int slots)
     }
 }
 
-/* The vector of gradients, and this rank's slices of what the optimizer keeps. */
-static void plan_flat(struct model *m, struct layout *lo)
+/* A vector of gradients, and this rank's slices of what the optimizer keeps. */
+static void plan_vector(struct model *m, struct layout *lo, enum vector_id id, enum life life)
 {
-    const struct dims *d = &m->d;
-    const int64_t used = (int64_t)(layout_mark(lo, LIFE_GRAD) / sizeof(real));
+    struct vector *v = &m->vectors[id];
+    const int slices = m->d.slices[id];
+    const int64_t used = (int64_t)(layout_mark(lo, life) / sizeof(real));
 
-    m->flat = flat_make(used, d->bucket, d->slices, d->slice);
-    m->grads = tensor_none();
+    *v = (struct vector){.flat = flat_make(used, m->d.bucket, slices, m->d.slice[id]),
+                         .grads = tensor_none(),
+                         .state = {tensor_none(), tensor_none(), tensor_none()}};
     if (used == 0) {
         return;
     }
-    if (m->flat.count > used) {
-        (void)layout_take(lo, LIFE_GRAD, DTYPE_REAL, m->flat.count - used, 1);
+    if (v->flat.count > used) {
+        (void)layout_take(lo, life, DTYPE_REAL, v->flat.count - used, 1);
     }
-    m->grads = tensor_make(lo->region[LIFE_GRAD].base, DTYPE_REAL, m->flat.count, 1);
-    if (d->slices > 1 && m->grads.data != NULL) {
-        ASAN_UNPOISON_MEMORY_REGION(m->grads.data,
-                                    tensor_bytes(m->grads)); /* gaps are summed too */
+    v->grads = tensor_make(lo->region[life].base, DTYPE_REAL, v->flat.count, 1);
+    if (slices > 1 && v->grads.data != NULL) {
+        ASAN_UNPOISON_MEMORY_REGION(v->grads.data,
+                                    tensor_bytes(v->grads)); /* gaps are summed too */
     }
-    for (int i = 0; i < 3; i++) {
-        const bool kept = d->slices > 1 && (i < 2 || d->masters);
-        m->state[i] =
-            kept ? layout_take(lo, LIFE_OPTIMIZER, DTYPE_REAL, m->flat.count / d->slices, 1)
-                 : tensor_none();
+    for (int i = 0; i < 3 && slices > 1; i++) {
+        if (i < 2 || m->d.masters) {
+            v->state[i] = layout_take(lo, LIFE_OPTIMIZER, DTYPE_REAL, v->flat.count / slices, 1);
+        }
     }
-    m->gathered = tensor_none();
-    if (d->slices > 1) {
-        m->gathered = layout_take(lo, LIFE_COMM, d->act, m->flat.bucket, 1);
+}
+
+static void plan_vectors(struct model *m, struct layout *lo)
+{
+    int64_t bucket = 0;
+
+    plan_vector(m, lo, VECTOR_DENSE, LIFE_GRAD);
+    plan_vector(m, lo, VECTOR_EXPERTS, LIFE_EXPERT_GRAD);
+    for (int i = 0; i < VECTORS; i++) {
+        const struct flat *f = &m->vectors[i].flat;
+        bucket = f->slices > 1 && f->bucket > bucket ? f->bucket : bucket;
     }
+    m->gathered = bucket > 0 ? layout_take(lo, LIFE_COMM, m->d.act, bucket, 1) : tensor_none();
 }
 
 /* Whether block i of a chunk keeps its input: the first of those that are made again together. */
@@ -429,7 +439,7 @@ void model_plan(struct model *m, struct layout *lo)
     rope_plan(&m->rope, &p, d->S_all);
     plan_chunks(m, &p);
     plan_messages(m, lo);
-    plan_flat(m, lo);
+    plan_vectors(m, lo);
     m->weight_count = p.count;
     CHECK(p.count == shares_count(d), "%d of %d parameters planned", p.count, shares_count(d));
     snapshot_plan(m, lo);

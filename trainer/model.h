@@ -27,6 +27,13 @@ struct chunk {
     int slots;
 };
 
+/* Gradients that are summed over the same ranks, and what the optimizer keeps of this rank's slices. */
+struct vector {
+    struct flat flat;
+    struct tensor grads;    /* real [flat.count], with the gaps                       */
+    struct tensor state[3]; /* real: moments and masters; absent where it is not divided */
+};
+
 struct model {
     struct dims d;
     struct embedding embedding;
@@ -47,19 +54,16 @@ struct model {
     struct tensor
         balance_sums;       /* f64 [2,1]: losses for balance of experts, and of routers' logits */
     struct expert *experts; /* owned: those of all blocks in order                 */
-    struct flat flat;       /* the vector of gradients                              */
+    struct vector vectors[VECTORS]; /* of gradients                                 */
     struct tensor
-        grads; /* real [flat.count]: all gradients with their gaps, where they are divided or summed */
-    struct tensor
-        state[3]; /* real: moments and masters of this rank's slices; absent where not divided */
-    struct tensor gathered; /* of the weights' type: a bucket of them               */
+        gathered; /* of the weights' type: a bucket of them; absent where none is divided */
     struct tensor ids, labels, pos, slot, first[2],
         order[2];           /* i32 [micros, R]: the tokens of a step */
     struct weight *weights; /* owned [weight_count], in the order of planning      */
     int weight_count;
     struct weight
         *copies; /* owned: of weights, where checkpoints are written behind training (snapshot.h) */
-    struct tensor state_copies[3]; /* of state */
+    struct tensor state_copies[VECTORS][3]; /* of the state of slices */
 };
 
 /* A model without memory. Errors: NO_MEMORY. */

@@ -11,6 +11,7 @@ struct pass {
     const struct kernels *k;
     struct queue *q;
     const struct adamw *a;
+    enum vector_id vector;
     struct stretch slice; /* this rank's of the bucket   */
     int64_t state;        /* where its state begins      */
     struct stretch all;   /* the bucket                  */
@@ -34,7 +35,7 @@ static void step_whole(const struct model *m, const struct kernels *k, struct qu
         const struct weight *w = &m->weights[i];
         const bool rounded = w->w.data != w->master.data;
         const struct adamw one = choice_for(m, w, a);
-        if (weight_is_trained(w)) {
+        if (weight_is_trained(w) && !vector_is_divided(m, w->vector)) {
             k->adamw(q, w->master, w->m, w->v, rounded ? w->w : tensor_none(), w->dw, &one);
         }
     }
@@ -44,7 +45,8 @@ static void step_whole(const struct model *m, const struct kernels *k, struct qu
 static struct tensor state_of(const struct model *m, const struct pass *p, int which,
                               struct stretch piece)
 {
-    return piece_tensor(m->state[which], p->state + piece.at - p->slice.at, piece.count);
+    return piece_tensor(m->vectors[p->vector].state[which], p->state + piece.at - p->slice.at,
+                        piece.count);
 }
 
 static void step_piece(const struct model *m, const struct weight *w, struct stretch piece,
@@ -57,7 +59,7 @@ static void step_piece(const struct model *m, const struct weight *w, struct str
 
     p->k->adamw(p->q, master, state_of(m, p, 0, piece), state_of(m, p, 1, piece),
                 m->d.masters ? weights : tensor_none(),
-                piece_tensor(m->grads, piece.at, piece.count), &one);
+                piece_tensor(m->vectors[p->vector].grads, piece.at, piece.count), &one);
     memcpy(piece_tensor(m->gathered, piece.at - p->all.at, piece.count).data, weights.data,
            tensor_bytes(weights));
 }
@@ -72,28 +74,38 @@ static void take_piece(const struct model *m, const struct weight *w, struct str
            tensor_bytes(to));
 }
 
-static void step_slices(const struct model *m, struct pass *p, struct comm *dp)
+/* The b-th bucket. */
+static void set_bucket(struct pass *p, const struct flat *flat, int b)
 {
-    for (int b = 0; b < flat_buckets(&m->flat); b++) {
-        p->all = flat_bucket(&m->flat, b);
-        p->slice = flat_slice(&m->flat, b);
-        p->state = flat_state(&m->flat, b);
-        pieces_each(m, p->slice, step_piece, p);
-        comm_wait(dp, p->q,
+    p->all = flat_bucket(flat, b);
+    p->slice = flat_slice(flat, b);
+    p->state = flat_state(flat, b);
+}
+
+static void step_slices(const struct model *m, struct pass *p, struct comm *c)
+{
+    const struct flat *flat = &m->vectors[p->vector].flat;
+
+    for (int b = 0; b < flat_buckets(flat); b++) {
+        set_bucket(p, flat, b);
+        pieces_each(m, p->vector, p->slice, step_piece, p);
+        comm_wait(c, p->q,
                   comm_start_all_gather(
-                      dp, p->q, piece_tensor(m->gathered, 0, p->all.count),
+                      c, p->q, piece_tensor(m->gathered, 0, p->all.count),
                       piece_tensor(m->gathered, p->slice.at - p->all.at, p->slice.count)));
-        pieces_each(m, p->all, take_piece, p);
+        pieces_each(m, p->vector, p->all, take_piece, p);
     }
 }
 
 void optim_step(const struct model *m, const struct kernels *k, struct queue *q,
                 const struct adamw *a, const struct grad_groups *g)
 {
-    if (m->flat.slices == 1) {
-        step_whole(m, k, q, a);
-    } else {
-        step_slices(m, &(struct pass){.k = k, .q = q, .a = a}, g->dp);
+    step_whole(m, k, q, a);
+    for (int v = 0; v < VECTORS; v++) {
+        if (vector_is_divided(m, v)) {
+            step_slices(m, &(struct pass){.k = k, .q = q, .a = a, .vector = v},
+                        v == VECTOR_EXPERTS ? g->edp : g->dp);
+        }
     }
 }
 
@@ -120,12 +132,12 @@ static void init_piece(const struct model *m, const struct weight *w, struct str
 
 void optim_init_masters(const struct model *m, uint64_t seed)
 {
-    struct pass p = {.seed = seed};
-
-    for (int b = 0; b < flat_buckets(&m->flat) && tensor_count(m->state[2]) > 0; b++) {
-        p.all = flat_bucket(&m->flat, b);
-        p.slice = flat_slice(&m->flat, b);
-        p.state = flat_state(&m->flat, b);
-        pieces_each(m, p.slice, init_piece, &p);
+    for (int v = 0; v < VECTORS; v++) {
+        const struct flat *flat = &m->vectors[v].flat;
+        struct pass p = {.seed = seed, .vector = v};
+        for (int b = 0; b < flat_buckets(flat) && tensor_count(m->vectors[v].state[2]) > 0; b++) {
+            set_bucket(&p, flat, b);
+            pieces_each(m, v, p.slice, init_piece, &p);
+        }
     }
 }

@@ -18,12 +18,19 @@ struct tensor piece_tensor(struct tensor t, int64_t from, int64_t count)
     return tensor_make(at, t.type, count, 1);
 }
 
-void pieces_each(const struct model *m, struct stretch of, each_piece *each, void *context)
+bool vector_is_divided(const struct model *m, enum vector_id vector)
+{
+    return m->vectors[vector].flat.slices > 1;
+}
+
+void pieces_each(const struct model *m, enum vector_id vector, struct stretch of, each_piece *each,
+                 void *context)
 {
     for (int i = 0; i < m->weight_count; i++) {
-        const struct stretch piece = stretch_common(of, weight_stretch(&m->weights[i]));
-        if (piece.count > 0) {
-            each(m, &m->weights[i], piece, context);
+        const struct weight *w = &m->weights[i];
+        const struct stretch piece = stretch_common(of, weight_stretch(w));
+        if (w->vector == vector && piece.count > 0) {
+            each(m, w, piece, context);
         }
     }
 }

@@ -13,9 +13,13 @@ struct stretch weight_stretch(const struct weight *w);
 /* Elements [from, from + count) of a tensor as a vector. */
 struct tensor piece_tensor(struct tensor t, int64_t from, int64_t count);
 
-/* Call `each` for every piece of a trained weight that lies in the stretch, in the order of planning. */
+/* Call `each` for every piece of a trained weight that lies in the stretch of a vector, in the order of planning. */
 typedef void each_piece(const struct model *m, const struct weight *w, struct stretch piece,
                         void *context);
-void pieces_each(const struct model *m, struct stretch of, each_piece *each, void *context);
+void pieces_each(const struct model *m, enum vector_id vector, struct stretch of, each_piece *each,
+                 void *context);
+
+/* Whether what the optimizer keeps of a vector is divided into slices. */
+bool vector_is_divided(const struct model *m, enum vector_id vector);
 
 #endif

@@ -57,14 +57,35 @@ int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, stru
     return 0;
 }
 
+int64_t plan_devices(const struct spec *s)
+{
+    const int64_t tp = s->tensor_model_parallel_size, cp = s->context_parallel_size;
+    const int64_t parts = s->expert_tensor_parallel_size > 0 ? s->expert_tensor_parallel_size : tp;
+    const int64_t experts = s->expert_model_parallel_size * parts;
+    int64_t stage = tp * cp;
+
+    if (s->devices > 0) {
+        return s->devices;
+    }
+    while (stage % experts != 0) {
+        stage += tp * cp;
+    }
+    return stage * s->pipeline_model_parallel_size;
+}
+
 struct mesh_sizes plan_mesh(const struct spec *s)
 {
     const int tp = (int)s->tensor_model_parallel_size, pp = (int)s->pipeline_model_parallel_size;
     const int cp = (int)s->context_parallel_size, model = tp * cp * pp;
-    const int devices = s->devices > 0 ? (int)s->devices : model;
+    const int devices = (int)plan_devices(s), etp = (int)s->expert_tensor_parallel_size;
 
     CHECK(devices % model == 0, "%d devices for tp %d x cp %d x pp %d", devices, tp, cp, pp);
-    return (struct mesh_sizes){.tp = tp, .cp = cp, .dp = devices / model, .pp = pp, .ep = 1};
+    return (struct mesh_sizes){.tp = tp,
+                               .cp = cp,
+                               .dp = devices / model,
+                               .pp = pp,
+                               .ep = (int)s->expert_model_parallel_size,
+                               .etp = etp > 0 ? etp : tp};
 }
 
 void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s)
@@ -72,7 +93,12 @@ void plan_layout(char out[PLAN_LAYOUT], const struct mesh_sizes *s)
     const struct {
         const char *name;
         int size;
-    } axes[] = {{"tp", s->tp}, {"cp", s->cp}, {"pp", s->pp}, {"ep", s->ep}, {"dp", s->dp}};
+    } axes[] = {{"tp", s->tp},
+                {"cp", s->cp},
+                {"pp", s->pp},
+                {"ep", s->ep},
+                {"etp", s->etp != s->tp && s->ep > 1 ? s->etp : 1},
+                {"dp", s->dp}};
     size_t n = 0;
 
     out[0] = '\0';
@@ -98,6 +124,7 @@ int plan_dims(struct dims *out, const struct arch *a, const struct spec *s,
     dims_divide_batch(out, m->size.dp, m->dp, s->use_distributed_optimizer == DISTRIBUTED_YES);
     out->sequence = s->sequence_parallel == SEQUENCE_PARALLEL;
     dims_divide(out, m->size.tp, m->tp);
+    dims_divide_experts(out, m, s->use_distributed_optimizer == DISTRIBUTED_YES);
     return 0;
 }
 

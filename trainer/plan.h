@@ -26,6 +26,9 @@ int64_t plan_sequence(const struct arch *a);
 int run_sizes_make(struct run_sizes *out, const struct arch *a, const struct spec *s,
                    struct err *err);
 
+/* Devices of a run: as many as it asks for, else the fewest that its parallel sizes need. */
+int64_t plan_devices(const struct spec *s);
+
 /* The ranks of a run, one on each of its devices: what parallel sizes leave of them is data parallel. The request breaks no
  * rule (rules.h). */
 struct mesh_sizes plan_mesh(const struct spec *s);

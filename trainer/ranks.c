@@ -3,7 +3,18 @@
 
 #include <stdlib.h>
 
-enum kind { KIND_WORLD, KIND_TP, KIND_KV, KIND_DP, KIND_CP, KIND_PP, KIND_EMBEDDING, KIND_COUNT };
+enum kind {
+    KIND_WORLD,
+    KIND_TP,
+    KIND_KV,
+    KIND_DP,
+    KIND_CP,
+    KIND_PP,
+    KIND_EMBEDDING,
+    KIND_EP,
+    KIND_EDP,
+    KIND_COUNT
+};
 
 /* Bytes of a slab for each rank of a job: pieces that stay in a core's cache. */
 enum { SLAB = 128 << 10 };
@@ -55,7 +66,9 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
         {&e->dp, KIND_DP, GROUP_DP_CP, "data parallel", false},
         {&e->cp, KIND_CP, GROUP_CP, "context parallel", false},
         {&e->pp, KIND_PP, GROUP_PP, "pipeline", true},
-        {&e->embedding, KIND_EMBEDDING, GROUP_EMBEDDING, "embedding", false}};
+        {&e->embedding, KIND_EMBEDDING, GROUP_EMBEDDING, "embedding", false},
+        {&e->ep, KIND_EP, GROUP_ETP_EP, "expert parallel", false},
+        {&e->edp, KIND_EDP, GROUP_EDP, "expert data parallel", false}};
     int *members = calloc((size_t)m->world, sizeof *members), mine = 0, rc = 0;
 
     if (members == NULL) {
@@ -78,7 +91,8 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
 
 void ranks_leave(struct engine *e)
 {
-    struct comm *const all[] = {&e->world, &e->tp, &e->kv, &e->dp, &e->cp, &e->pp, &e->embedding};
+    struct comm *const all[] = {&e->world, &e->tp, &e->kv,        &e->dp, &e->cp,
+                                &e->pp,    &e->ep, &e->embedding, &e->edp};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         comm_close(all[i]);

@@ -18,8 +18,11 @@ struct rule_sizes {
     long long stages, group; /* on a rank; as given, 0: not */
     long long passes;        /* microbatches that pass a virtual stage at a time */
     long long L, H, G, F, sequence;
-    long long E, k;       /* experts, and those of a token */
     bool is_renormalised; /* their weights add up to 1 */
+    long long stage;      /* devices of a pipeline stage */
+    long long ep, etp;    /* ranks that experts are divided over; of each of them */
+    long long E, k;       /* experts, and those of a token */
+    long long X, Y;       /* their width, that of what is beside them */
     bool is_placed, splits_rows, balances_all;
 };
 
@@ -62,7 +65,7 @@ static int64_t copies_of(const struct spec *s)
 {
     const int64_t model =
         s->tensor_model_parallel_size * s->context_parallel_size * s->pipeline_model_parallel_size;
-    const int64_t copies = s->devices / model;
+    const int64_t copies = plan_devices(s) / model;
 
     return copies > 0 ? copies : 1;
 }
@@ -109,7 +112,10 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
                            .sequence = s->sequence_length};
 
     z.model = z.tp * z.cp * z.pp;
-    z.devices = s->devices > 0 ? s->devices : z.model;
+    z.devices = plan_devices(s);
+    z.stage = z.devices / z.pp;
+    z.ep = s->expert_model_parallel_size;
+    z.etp = s->expert_tensor_parallel_size > 0 ? s->expert_tensor_parallel_size : z.tp;
     z.micros = z.global / (z.micro * z.dp);
     z.passes = z.group > 0 ? z.group : z.pp;
     if (a != NULL) {
@@ -120,6 +126,8 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
         z.E = a->moe.E;
         z.k = a->moe.k;
         z.is_renormalised = a->moe.renormalise;
+        z.X = a->moe.X;
+        z.Y = a->moe.Y;
         z.sequence = z.sequence > 0 ? z.sequence : plan_sequence(a);
     }
     return z;

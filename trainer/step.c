@@ -41,6 +41,7 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
                          .cp = comm_self(),
                          .pp = comm_self(),
                          .ep = comm_self(),
+                         .edp = comm_self(),
                          .embedding = comm_self()};
     int rc = choose_kernels(e, isa, d->threads, err);
     if (rc == 0) {
@@ -255,7 +256,13 @@ static struct step_result sums_of(const struct engine *e, int64_t tokens)
 
 static struct grad_groups groups_of(struct engine *e)
 {
-    return (struct grad_groups){&e->tp, &e->kv, &e->dp, &e->pp, &e->embedding};
+    return (struct grad_groups){.tp = &e->tp,
+                                .kv = &e->kv,
+                                .dp = &e->dp,
+                                .ep = &e->ep,
+                                .edp = &e->edp,
+                                .pp = &e->pp,
+                                .embedding = &e->embedding};
 }
 
 void step_gradients(struct engine *e, const struct step_input *in, struct step_result *result)
@@ -302,12 +309,14 @@ void step_run(struct engine *e, const struct step_input *in, struct step_result 
     optim_step(e->model, e->k, &e->q, &a, &groups);
 }
 
-/* This rank's microbatches with samples from `at` on. */
+/* This rank's microbatches with samples from `at` on; where experts are on ranks with other microbatches, as many as the first
+ * rank has, because all of these work on each. */
 static int passes_at(const struct dims *d, int64_t at, int64_t samples)
 {
+    const int64_t micro0 = d->ep * d->etp > 1 ? 0 : d->micro0;
     int n = 0;
 
-    while (n < d->micros && at + (d->micro0 + n) * d->B < samples) {
+    while (n < d->micros && at + (micro0 + n) * d->B < samples) {
         n++;
     }
     return n;

@@ -17,7 +17,8 @@ struct engine {
     /* groups of one when opened; of ranks: set before the first step. dp: of ranks with other tokens, context parallel
      * ones too. embedding: first and last stage, which share a tied one */
     struct comm world, tp, kv, dp, cp, pp, embedding;
-    struct comm ep;         /* ranks that experts are divided over (etp of each) */
+    struct comm ep,
+        edp; /* ranks that experts are divided over, etp of each; those with the same experts */
     struct traffic passing; /* of forward passes alone */
     struct scale scale;     /* of the loss; 1 in precisions that need none             */
     int64_t *width;         /* owned [micros]: places of its rows that a step works on */

@@ -68,6 +68,8 @@ export const GROUPS = [
       'devices',
       'tensor_model_parallel_size',
       'sequence_parallel',
+      'expert_model_parallel_size',
+      'expert_tensor_parallel_size',
       'context_parallel_size',
       'pipeline_model_parallel_size',
       'layers_per_stage',

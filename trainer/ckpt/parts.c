@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "kernels/check.h"
+#include "trainer/pieces.h"
 #include "trainer/shares.h"
 
 static const char *const prefixes[] = {"", "", "master.", "exp_avg.", "exp_avg_sq."};
@@ -64,12 +65,26 @@ int part_sharing(const struct model *m, int i)
     return (int)(p.outputs / p.rows);
 }
 
+/* Of the ranks with the same numbers of a weight: how many there are, and which this is. */
+static int turn_of(const struct model *m, const struct weight *w, int *mine)
+{
+    const struct dims *d = &m->d;
+
+    if (w->vector == VECTOR_EXPERTS) {
+        *mine = d->edp_rank;
+        return d->edp;
+    }
+    *mine = d->dp_rank * d->cp + d->cp_rank;
+    return d->dp * d->cp;
+}
+
 bool part_is_mine(const struct model *m, const struct weight *w, int i, enum part part)
 {
-    const bool is_divided = part >= PART_MASTER && m->flat.slices > 1;
+    const bool is_divided = part >= PART_MASTER && vector_is_divided(m, w->vector);
+    int mine = 0;
+    const int ranks = turn_of(m, w, &mine);
 
-    return share_of(w->id, &m->d).is_first &&
-           (is_divided || (i % m->d.dp == m->d.dp_rank && m->d.cp_rank == 0));
+    return share_of(w->id, &m->d).is_first && (is_divided || i % ranks == mine);
 }
 
 /* Elements [from, from + count) of this rank's matrix of a parameter, from `at` on in memory. */
@@ -117,12 +132,13 @@ static int patches_of(const struct share *s, const struct run *r, each_patch *ea
 static int slices_of(const struct model *m, const struct weight *w, struct tensor state,
                      each_patch *each, void *context, struct err *err)
 {
+    const struct flat *flat = &m->vectors[w->vector].flat;
     const struct share s = share_of(w->id, &m->d);
     const struct stretch own = {w->flat, tensor_count(w->dw)};
 
-    for (int b = 0; b < flat_buckets(&m->flat); b++) {
-        const struct stretch slice = flat_slice(&m->flat, b), piece = stretch_common(slice, own);
-        const int64_t at = flat_state(&m->flat, b) + piece.at - slice.at;
+    for (int b = 0; b < flat_buckets(flat); b++) {
+        const struct stretch slice = flat_slice(flat, b), piece = stretch_common(slice, own);
+        const int64_t at = flat_state(flat, b) + piece.at - slice.at;
         const struct run r = {.at = (char *)state.data + (size_t)at * dtype_size(state.type),
                               .type = state.type,
                               .from = piece.at - w->flat,
@@ -140,8 +156,9 @@ int part_patches(const struct model *m, const struct weight *w, enum part part, 
     const struct share s = share_of(w->id, &m->d);
     const struct tensor t = part_matrix(w, part);
 
-    if (part >= PART_MASTER && m->flat.slices > 1) {
-        return slices_of(m, w, m->state[part == PART_MASTER ? 2 : part - PART_M], each, context,
+    if (part >= PART_MASTER && vector_is_divided(m, w->vector)) {
+        const struct vector *v = &m->vectors[w->vector];
+        return slices_of(m, w, v->state[part == PART_MASTER ? 2 : part - PART_M], each, context,
                          err);
     }
     const struct run all = {t.data, t.type, 0, s.rows * s.cols};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "trainer/ckpt/parts.h"
+#include "trainer/pieces.h"
 
 static struct tensor take_like(struct layout *lo, struct tensor t)
 {
@@ -21,7 +22,7 @@ static void plan_copy(struct model *m, struct layout *lo, int i)
 {
     const struct weight *w = &m->weights[i];
     struct weight *c = &m->copies[i];
-    const bool whole = m->flat.slices == 1;
+    const bool whole = !vector_is_divided(m, w->vector);
 
     *c = *w;
     if (is_written(m, i, PART_WEIGHT) || is_written(m, i, PART_HEAD)) {
@@ -47,9 +48,10 @@ void snapshot_plan(struct model *m, struct layout *lo)
     for (int i = 0; i < m->weight_count; i++) {
         plan_copy(m, lo, i);
     }
-    for (int i = 0; i < 3; i++) {
-        m->state_copies[i] =
-            tensor_count(m->state[i]) > 0 ? take_like(lo, m->state[i]) : tensor_none();
+    for (int i = 0; i < VECTORS * 3; i++) {
+        const struct tensor state = m->vectors[i / 3].state[i % 3];
+        m->state_copies[i / 3][i % 3] =
+            tensor_count(state) > 0 ? take_like(lo, state) : tensor_none();
     }
 }
 
@@ -71,8 +73,8 @@ void snapshot_take(const struct model *m)
         copy(c->m, w->m);
         copy(c->v, w->v);
     }
-    for (int i = 0; i < 3; i++) {
-        copy(m->state_copies[i], m->state[i]);
+    for (int i = 0; i < VECTORS * 3; i++) {
+        copy(m->state_copies[i / 3][i % 3], m->vectors[i / 3].state[i % 3]);
     }
 }
 
@@ -81,6 +83,8 @@ struct model snapshot_model(const struct model *m)
     struct model out = *m;
 
     out.weights = m->copies;
-    memcpy(out.state, m->state_copies, sizeof out.state);
+    for (int i = 0; i < VECTORS; i++) {
+        memcpy(out.vectors[i].state, m->state_copies[i], sizeof out.vectors[i].state);
+    }
     return out;
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/check.h"
 #include "trainer/ckpt/parts.h"
+#include "trainer/pieces.h"
 #include "trainer/shares.h"
 
 /* Under its full name, or without the part before the first dot, as bare models are saved. */
@@ -84,7 +85,7 @@ static int load_part(const struct model *m, const struct weight *w, enum part pa
 static int load_values(const struct model *m, const struct weight *w, const struct st_tensor *t,
                        struct err *err)
 {
-    if (m->flat.slices == 1) {
+    if (!vector_is_divided(m, w->vector)) {
         return load_part(m, w, PART_MASTER, t, err);
     }
     if (m->d.masters && tensor_count(w->dw) > 0) {

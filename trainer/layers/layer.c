@@ -10,7 +10,7 @@ static void plan_optimizer(struct weight *w, struct planner *p)
 {
     const int64_t rows = w->w.dim[0], cols = tensor_cols(w->w);
 
-    if (p->d->slices > 1) {
+    if (p->d->slices[w->vector] > 1) {
         return;
     }
     w->m = layout_take(p->lo, LIFE_OPTIMIZER, DTYPE_REAL, rows, cols);
@@ -20,9 +20,9 @@ static void plan_optimizer(struct weight *w, struct planner *p)
     }
 }
 
-static int64_t grads_so_far(const struct planner *p)
+static int64_t grads_so_far(const struct planner *p, enum life life)
 {
-    return (int64_t)(layout_mark(p->lo, LIFE_GRAD) / sizeof(real));
+    return (int64_t)(layout_mark(p->lo, life) / sizeof(real));
 }
 
 void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const enum param_id *ids,
@@ -30,6 +30,8 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
 {
     const struct dims *d = p->d;
     const int64_t cols = share_of(ids[0], d).cols;
+    const bool of_expert = param_get(ids[0], &d->arch).in_expert;
+    const enum life grads = of_expert ? LIFE_EXPERT_GRAD : LIFE_GRAD;
     int64_t rows = 0, row = 0;
     int trained = 0;
 
@@ -41,19 +43,22 @@ void plan_weights(struct planner *p, struct tensor *w, struct tensor *dw, const 
         trained += trained_has(d, ids[i], place);
     }
     *w = layout_take(p->lo, LIFE_WEIGHT, d->act, rows, cols);
-    int64_t flat = grads_so_far(p);
-    *dw = trained == n ? layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, rows, cols) : tensor_none();
+    int64_t flat = grads_so_far(p, grads);
+    *dw = trained == n ? layout_take(p->lo, grads, DTYPE_REAL, rows, cols) : tensor_none();
     for (int i = 0; i < n; i++) {
         const int64_t part = share_of(ids[i], d).rows;
         struct weight *x = &p->weights[p->count++];
-        *x = (struct weight){
-            .id = ids[i], .place = place, .w = tensor_slice(*w, row, part), .flat = flat};
+        *x = (struct weight){.id = ids[i],
+                             .place = place,
+                             .w = tensor_slice(*w, row, part),
+                             .vector = of_expert ? VECTOR_EXPERTS : VECTOR_DENSE,
+                             .flat = flat};
         x->master = x->w;
         if (trained_has(d, ids[i], place)) {
             flat = trained == n ? flat + part * cols : flat;
-            x->flat = trained == n ? x->flat : grads_so_far(p);
+            x->flat = trained == n ? x->flat : grads_so_far(p, grads);
             x->dw = trained == n ? tensor_slice(*dw, row, part)
-                                 : layout_take(p->lo, LIFE_GRAD, DTYPE_REAL, part, cols);
+                                 : layout_take(p->lo, grads, DTYPE_REAL, part, cols);
             plan_optimizer(x, p);
         }
         row += part;

@@ -31,8 +31,9 @@ struct weight {
     struct tensor dw; /* real; absent when not trained                          */
     struct tensor
         master; /* real; w itself when weights are not rounded or not trained, or state is divided */
-    struct tensor m, v; /* real; absent when not trained, and where state is divided */
-    int64_t flat;       /* of dw: its first element in the vector of gradients (flat.h) */
+    struct tensor m, v;    /* real; absent when not trained, and where state is divided */
+    enum vector_id vector; /* which of them dw is in (flat.h)                        */
+    int64_t flat;          /* of dw: its first element there                           */
 };
 
 /* Scratch that linear layers use in turns, of their element type, as long as the longest call needs. */
