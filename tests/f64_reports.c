@@ -148,8 +148,8 @@ static void row_10_all_layouts_begin_with_the_same_bits(void)
         "\"tensor_model_parallel_size\":4",
         "\"pipeline_model_parallel_size\":2,\"num_virtual_stages_per_pipeline_rank\":2",
         "\"devices\":4,\"use_distributed_optimizer\":\"yes\"",
-        "\"tensor_model_parallel_size\":2,\"pipeline_model_parallel_size\":2,"
-        "\"context_parallel_size\":2"};
+        ("\"tensor_model_parallel_size\":2,\"pipeline_model_parallel_size\":2,"
+         "\"context_parallel_size\":2")};
     struct scene one;
 
     scene_run(&one, "one", LLAMA(101, 4, 2), "");

@@ -355,7 +355,7 @@ static inline void find_gradients(const struct job_case *c, struct engine *e, re
     g.whole = whole;
     g.to = to;
     step_gradients(e, &in, &r);
-    for (int v = 0; v < VECTORS; v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
         const struct flat *flat = &m->vectors[v].flat;
         for (int b = 0; b < flat_buckets(flat); b++) {
             pieces_each(m, v, flat_slice(flat, b), put_gradient, &g);

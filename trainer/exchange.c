@@ -271,7 +271,7 @@ static void grads_sum_adds(struct tally *t, const struct model *m)
             add(t, group_of(w->vector), COMM_ALL_REDUCE, bytes);
         }
     }
-    for (int v = 0; v < VECTORS; v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
         sum_vector_adds(t, m, v);
     }
 }
@@ -280,7 +280,7 @@ static void grads_norm_adds(struct tally *t, const struct model *m)
 {
     const size_t bytes = tensor_bytes(m->square_sum);
 
-    for (int v = 0; v < (m->d.E > 0 ? VECTORS : 1); v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < (m->d.E > 0 ? VECTORS : VECTOR_EXPERTS); v++) {
         if (vector_is_divided(m, v)) {
             add(t, group_of(v), COMM_ALL_REDUCE, bytes);
         }

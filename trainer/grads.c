@@ -14,7 +14,7 @@ static struct comm *group_of(const struct grad_groups *g, enum vector_id vector)
 
 void grads_zero(const struct model *m, const struct kernels *k, struct queue *q)
 {
-    for (int v = 0; v < VECTORS; v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
         if (vector_is_divided(m, v) && tensor_count(m->vectors[v].grads) > 0) {
             k->zero(q, m->vectors[v].grads); /* gaps take part in sums */
         }
@@ -60,7 +60,7 @@ void grads_sum(const struct model *m, const struct grad_groups *g, struct queue 
             sum_weight(m, &m->weights[i], g, q);
         }
     }
-    for (int v = 0; v < VECTORS; v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
         if (vector_is_divided(m, v)) {
             sum_vector(&m->vectors[v], group_of(g, v), q);
         }

@@ -101,7 +101,7 @@ void optim_step(const struct model *m, const struct kernels *k, struct queue *q,
                 const struct adamw *a, const struct grad_groups *g)
 {
     step_whole(m, k, q, a);
-    for (int v = 0; v < VECTORS; v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
         if (vector_is_divided(m, v)) {
             step_slices(m, &(struct pass){.k = k, .q = q, .a = a, .vector = v},
                         v == VECTOR_EXPERTS ? g->edp : g->dp);
@@ -132,7 +132,7 @@ static void init_piece(const struct model *m, const struct weight *w, struct str
 
 void optim_init_masters(const struct model *m, uint64_t seed)
 {
-    for (int v = 0; v < VECTORS; v++) {
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
         const struct flat *flat = &m->vectors[v].flat;
         struct pass p = {.seed = seed, .vector = v};
         for (int b = 0; b < flat_buckets(flat) && tensor_count(m->vectors[v].state[2]) > 0; b++) {

@@ -77,7 +77,7 @@ int ranks_join(struct engine *e, struct shm_rank *r, const struct mesh *m, struc
     for (size_t i = 0; i < sizeof seats / sizeof seats[0] && rc == 0; i++) {
         const int count = mesh_group(m, seats[i].group, members, &mine);
         if (count > 1) {
-            rc = shm_group(seats[i].comm, r, seats[i].kind, seats[i].name, members, count,
+            rc = shm_group(seats[i].comm, r, (int)seats[i].kind, seats[i].name, members, count,
                            seats[i].sends, err);
         }
     }
