@@ -93,12 +93,46 @@ static void a_killed_job_with_shared_sequences_goes_on(void)
     EXPECT(same(&whole, &killed));
 }
 
+/* Every expert has its tokens, whichever rank it is on; evaluations whose last batch only some ranks have, prompts, and a kill
+ * on the way included. */
+static void experts_on_several_ranks_learn_what_they_do_on_one(void)
+{
+#define EXPERTS                                                                              \
+    ",\"config\":{\"model_type\":\"mixtral\",\"hidden_size\":32,\"intermediate_size\":24,"   \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"           \
+    "\"num_local_experts\":4,\"router_aux_loss_coef\":0.02,\"max_position_embeddings\":64}," \
+    "\"micro_batch_size\":1,\"threads\":1,\"moe_z_loss_coeff\":0.001,\"dropout\":0.0,"       \
+    "\"sample_prompts\":{\"prompts\":[\"the small\"],\"max_tokens\":4}"
+    const struct told one = run("experts-one", EXPERTS);
+    const struct told two = run("experts-two", EXPERTS ",\"expert_model_parallel_size\":2");
+    const struct told four =
+        run("experts-four", EXPERTS ",\"expert_model_parallel_size\":2,\"devices\":4,"
+                                    "\"use_distributed_optimizer\":\"yes\"");
+    const struct told parts = run("experts-parts", EXPERTS ",\"expert_model_parallel_size\":2,"
+                                                           "\"tensor_model_parallel_size\":2,"
+                                                           "\"sequence_parallel\":\"yes\"");
+    const struct outcome killed =
+        run_interrupted("experts-killed",
+                        EXPERTS ",\"expert_model_parallel_size\":2,\"devices\":4,"
+                                "\"use_distributed_optimizer\":\"yes\"",
+                        17, SIGKILL);
+
+    EXPECT(two.ranks == 2 && strcmp(two.layout, "ep 2 x dp 2") == 0);
+    EXPECT(four.ranks == 4 && strcmp(four.layout, "ep 2 x dp 4") == 0);
+    EXPECT(parts.ranks == 4 && strcmp(parts.layout, "tp 2 x ep 2 x dp 2") == 0);
+    expect_near(&two, &one, 2e-4);
+    expect_near(&four, &one, 2e-4);
+    expect_near(&parts, &one, 2e-4);
+    EXPECT(same(&four.run, &killed));
+}
+
 int main(void)
 {
     scratch_make();
     write_text(in_scratch("text.txt"), 400);
     RUN(ranks_of_a_job_share_its_sequences);
     RUN(what_is_made_again_is_planned);
+    RUN(experts_on_several_ranks_learn_what_they_do_on_one);
     RUN(a_killed_job_with_shared_sequences_goes_on);
     scratch_remove();
     return tap_done();
