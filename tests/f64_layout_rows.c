@@ -13,7 +13,7 @@ static const struct {
     [COLUMN_CHUNKS] = {2, {1, 2}},
     [COLUMN_DP] = {3, {1, 2, 4}},
     [COLUMN_EP] = {3, {1, 2, 4}},
-    [COLUMN_OVERLAP] = {1, {0}},
+    [COLUMN_OVERLAP] = {2, {0, 1}},
     [COLUMN_DISTRIBUTED] = {2, {0, 1}},
     [COLUMN_PACKED] = {2, {0, 1}},
     [COLUMN_DROPOUT] = {2, {0, 1}},

@@ -134,6 +134,8 @@ static json_t *row_request(const struct row *r)
         recompute[at[COLUMN_AGAIN]], "initial_loss_scale", 1024.0, "loss_scale_window", 3.0);
 
     CHECK(q != NULL, "no memory");
+    (void)json_object_set_new(q, "overlap_grad_reduce",
+                              json_string(at[COLUMN_OVERLAP] ? "yes" : "no"));
     if (at[COLUMN_LORA] > 0) {
         (void)json_object_set_new(q, "lora_rank", json_integer(2));
         (void)json_object_set_new(q, "lora_dropout", json_real(at[COLUMN_DROPOUT] ? 0.2 : 0.0));

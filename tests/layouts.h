@@ -46,6 +46,7 @@ struct job_case {
     const char *modules; /* made again; NULL: none */
     int again;           /* recompute_num_layers   */
     bool distributed;    /* the optimizer */
+    bool overlaps;       /* sums of gradients with the backward pass */
     bool sequence;       /* parallel      */
     /* 0: 1 sample; LAYOUT_SEQUENCE places, all of which have labels */
     int64_t micro_batch, places, trained;
@@ -172,6 +173,7 @@ static inline struct dims case_dims(const struct job_case *c, const struct arch 
           "%s", err.text);
     dims_divide_layers(&d, &place, m->pp, c->passes);
     d.freeze = c->freeze;
+    d.overlaps = c->overlaps;
     d.bucket = c->bucket > 0 ? c->bucket : d.bucket;
     dims_divide_context(&d, m->size.cp, m->cp);
     dims_divide_batch(&d, m->size.dp, m->dp, c->distributed);

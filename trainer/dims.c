@@ -181,6 +181,7 @@ struct dims dims_make(const struct arch *a, const struct spec *s, int64_t micro_
     d.masters = d.act != DTYPE_REAL;
     d.training = true;
     d.behind = s->async_save == ASYNC_YES;
+    d.overlaps = s->overlap_grad_reduce == OVERLAP_YES;
     struct err err = {0};
     CHECK(recompute_read(&d.recompute, s, &err) == 0, "%s", err.text);
     d.dropout = s->dropout;

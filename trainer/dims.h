@@ -51,7 +51,9 @@ struct dims {
     int passes; /* microbatches that pass a chunk before the next; 0: pp (schedule.h) */
     /* Of the optimizer state of both vectors: over how many ranks, and which is this one's. */
     int slices[VECTORS], slice[VECTORS];
-    int64_t bucket;           /* elements of gradients that are exchanged at a time (flat.h)  */
+    int64_t bucket; /* elements of gradients that are exchanged at a time (flat.h)  */
+    bool
+        overlaps; /* gradients are summed over data-parallel ranks while the backward pass goes on */
     int64_t micro0;           /* of those of all data-parallel ranks its first one    */
     enum dtype act;           /* activations and weights as kernels read them         */
     bool masters;             /* weights are kept in f32 beside the rounded ones      */

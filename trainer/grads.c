@@ -2,6 +2,8 @@
 #include "trainer/grads.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "trainer/pieces.h"
 #include "trainer/shares.h"
@@ -27,43 +29,125 @@ void grads_zero(const struct model *m, const struct kernels *k, struct queue *q)
     }
 }
 
-static void sum_weight(const struct model *m, const struct weight *w, const struct grad_groups *g,
-                       struct queue *q)
+int grads_open(struct grad_sums *s, const struct model *m, struct err *err)
 {
-    const struct share s = share_of(w->id, &m->d);
-
-    if (s.is_partial) {
-        comm_all_reduce(s.copies == m->d.tp ? g->tp : g->kv, q, w->dw);
-    }
-    if (s.on_two_stages) {
-        comm_all_reduce(g->embedding, q, w->dw);
-    }
-    if (!vector_is_divided(m, w->vector)) {
-        comm_all_reduce(group_of(g, w->vector), q, w->dw);
-    }
-}
-
-static void sum_vector(const struct vector *v, struct comm *c, struct queue *q)
-{
-    for (int b = 0; b < flat_buckets(&v->flat); b++) {
-        const struct stretch all = flat_bucket(&v->flat, b), mine = flat_slice(&v->flat, b);
-        comm_wait(c, q,
-                  comm_start_reduce_scatter(c, q, piece_tensor(v->grads, mine.at, mine.count),
-                                            piece_tensor(v->grads, all.at, all.count)));
-    }
-}
-
-void grads_sum(const struct model *m, const struct grad_groups *g, struct queue *q)
-{
-    for (int i = 0; i < m->weight_count; i++) {
-        if (weight_is_trained(&m->weights[i])) {
-            sum_weight(m, &m->weights[i], g, q);
-        }
-    }
+    *s = (struct grad_sums){.m = m};
+    s->final = calloc((size_t)m->weight_count + 1, sizeof *s->final);
+    bool all = s->final != NULL;
     for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
-        if (vector_is_divided(m, v)) {
-            sum_vector(&m->vectors[v], group_of(g, v), q);
+        s->missing[v] =
+            calloc((size_t)flat_buckets(&m->vectors[v].flat) + 1, sizeof *s->missing[v]);
+        all = all && s->missing[v] != NULL;
+    }
+    return all ? 0 : FAIL(err, ERR_NO_MEMORY, "no memory for %d gradients", m->weight_count);
+}
+
+void grads_close(struct grad_sums *s)
+{
+    free(s->final);
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
+        free(s->missing[v]);
+    }
+    *s = (struct grad_sums){0};
+}
+
+void grads_begin(struct grad_sums *s, const struct grad_groups *g, struct queue *q)
+{
+    const struct model *m = s->m;
+
+    s->g = *g;
+    s->q = q;
+    s->started = s->ended = s->early = 0;
+    memset(s->final, 0, (size_t)m->weight_count * sizeof *s->final);
+    for (enum vector_id v = VECTOR_DENSE; v < VECTORS; v++) {
+        const struct flat *flat = &m->vectors[v].flat;
+        for (int b = 0; b < flat_buckets(flat) && vector_is_divided(m, v); b++) {
+            s->missing[v][b] = 0;
+            for (int i = 0; i < m->weight_count; i++) {
+                s->missing[v][b] += weight_is_in(&m->weights[i], v, flat_bucket(flat, b));
+            }
         }
+    }
+}
+
+static void wait_oldest(struct grad_sums *s)
+{
+    const int at = s->ended++ % GRADS_PENDING;
+
+    comm_wait(s->pending[at].comm, s->q, s->pending[at].ticket);
+}
+
+/* The place of an operation that is about to start. */
+static comm_ticket *next_pending(struct grad_sums *s, struct comm *c)
+{
+    if (s->started - s->ended == GRADS_PENDING) {
+        wait_oldest(s);
+    }
+    s->pending[s->started % GRADS_PENDING].comm = c;
+    return &s->pending[s->started++ % GRADS_PENDING].ticket;
+}
+
+static void start_bucket(struct grad_sums *s, enum vector_id vector, int b)
+{
+    const struct vector *v = &s->m->vectors[vector];
+    const struct stretch all = flat_bucket(&v->flat, b), mine = flat_slice(&v->flat, b);
+    struct comm *c = group_of(&s->g, vector);
+    comm_ticket *ticket = next_pending(s, c);
+
+    *ticket = comm_start_reduce_scatter(c, s->q, piece_tensor(v->grads, mine.at, mine.count),
+                                        piece_tensor(v->grads, all.at, all.count));
+}
+
+/* One weight has its gradient: what other tensor-parallel ranks have of it is added at once, so that what it is in can start. */
+static void finish_weight(struct grad_sums *s, int i)
+{
+    const struct weight *w = &s->m->weights[i];
+    const struct share share = share_of(w->id, &s->m->d);
+    const struct flat *flat = &s->m->vectors[w->vector].flat;
+
+    s->final[i] = true;
+    if (!weight_is_trained(w)) {
+        return;
+    }
+    if (share.is_partial) {
+        comm_all_reduce(share.copies == s->m->d.tp ? s->g.tp : s->g.kv, s->q, w->dw);
+    }
+    if (share.on_two_stages) {
+        comm_all_reduce(s->g.embedding, s->q, w->dw);
+    }
+    if (!vector_is_divided(s->m, w->vector)) {
+        struct comm *c = group_of(&s->g, w->vector);
+        comm_ticket *ticket = next_pending(s, c);
+        *ticket = comm_start_all_reduce(c, s->q, w->dw, COMM_SUM);
+        return;
+    }
+    for (int b = flat_buckets(flat) - 1; b >= 0; b--) {
+        if (weight_is_in(w, w->vector, flat_bucket(flat, b)) && --s->missing[w->vector][b] == 0) {
+            start_bucket(s, w->vector, b);
+        }
+    }
+}
+
+void grads_final(struct grad_sums *s, int from, int to)
+{
+    for (int i = to - 1; i >= from; i--) {
+        /* first and last stage meet when both are through */
+        if (!s->final[i] && !share_of(s->m->weights[i].id, &s->m->d).on_two_stages) {
+            finish_weight(s, i);
+        }
+    }
+    s->early = s->started;
+}
+
+void grads_finish(struct grad_sums *s)
+{
+    for (int i = s->m->weight_count - 1; i >= 0; i--) {
+        if (!s->final[i]) {
+            finish_weight(s, i);
+        }
+    }
+    while (s->ended < s->started) {
+        wait_oldest(s);
     }
 }
 

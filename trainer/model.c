@@ -8,6 +8,7 @@
 #include "kernels/workspace.h"
 #include "trainer/base/poison.h"
 #include "trainer/ckpt/snapshot.h"
+#include "trainer/grads.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 #include "trainer/trained.h"
@@ -340,6 +341,7 @@ static void plan_blocks(struct model *m, struct planner *p, const struct chunk *
             scratch = layout_mark(p->lo, LIFE_SCRATCH);
             begin = i;
         }
+        b->weight0 = p->count;
         block_plan(b, p, c->first + i);
         b->lowest = c->first + i == m->lowest;
         b->redo = 0;
@@ -356,6 +358,7 @@ static void plan_chunk(struct model *m, struct planner *p, struct chunk *c)
     static const enum param_id tokens = PARAM_EMBED;
 
     c->balance = tensor_none();
+    c->weight0 = p->count;
     if (d->training && d->E > 0) {
         c->balance = layout_take(p->lo, LIFE_SAVED, DTYPE_REAL, 1, 2 * d->E + 1);
     }
@@ -365,12 +368,14 @@ static void plan_chunk(struct model *m, struct planner *p, struct chunk *c)
         plan_weights(p, &m->embedding.w, &m->embedding.dw, &tokens, 1, 0);
     }
     plan_blocks(m, p, c);
+    c->head0 = p->count;
     if (c->is_last) {
         /* When generating, the blocks pass the stream on in one place, and so to here. */
         m->out = layout_take(p->lo, d->training ? LIFE_SAVED : LIFE_SCRATCH, d->act, d->R_sp, d->D);
         head_plan(&m->head, p, &m->embedding);
         m->head.lowest = m->lowest == d->L;
     }
+    c->weight1 = p->count;
 }
 
 /* Chunks with their slots. Those of a pool begin at the same place and are as long as the longest. */
@@ -546,6 +551,13 @@ void model_forward(const struct model *m, const struct ctx *c)
     model_chunk_forward(m, c, 0, tensor_none(), tensor_none());
 }
 
+static void tell_final(const struct ctx *c, int from, int to)
+{
+    if (c->sums != NULL) {
+        grads_final(c->sums, from, to);
+    }
+}
+
 void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk, struct tensor in,
                           struct tensor out, double scale)
 {
@@ -559,6 +571,7 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
     if (at->is_last) {
         dy = turns[turn++];
         head_backward(&m->head, c, dy, here(c, m->out), scale);
+        tell_final(c, at->head0, at->weight1);
     }
     for (int i = at->count - 1; i >= 0 && at->first + i >= m->lowest; i--) {
         const struct block *b = &m->blocks[at->block0 + i];
@@ -568,11 +581,13 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
                           k < i ? entry_of(m, c, at, k + 1, out) : dx);
         }
         block_backward(b, &m->rope, c, dx, dy);
+        tell_final(c, b->weight0, i + 1 < at->count ? b[1].weight0 : at->head0);
         dy = dx;
         turn = 1 - turn;
     }
     if (at->is_first && m->lowest < 0) {
         embedding_backward(&m->embedding, c, dy);
+        tell_final(c, at->weight0, at->count > 0 ? m->blocks[at->block0].weight0 : at->head0);
     }
     if (tensor_count(out) > 0) {
         c->k->cast(c->q, out, dy);

@@ -21,8 +21,10 @@ struct chunk {
     int block0, count;      /* its blocks among the rank's */
     int first;              /* layer of the model          */
     bool is_first, is_last; /* stage: has the embedding, the head */
-    struct tensor balance;  /* kept: ctx.balance; absent without experts */
-    char *saved;            /* kept tensors of its first slot, and bytes of a slot */
+    int weight0, head0,
+        weight1; /* among the model's weights: its own begin, those of its head, its own end */
+    struct tensor balance; /* kept: ctx.balance; absent without experts */
+    char *saved;           /* kept tensors of its first slot, and bytes of a slot */
     size_t saved_stride;
     int slots;
 };

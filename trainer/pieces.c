@@ -11,6 +11,11 @@ struct stretch weight_stretch(const struct weight *w)
     return (struct stretch){w->flat, weight_is_trained(w) ? tensor_count(w->dw) : 0};
 }
 
+bool weight_is_in(const struct weight *w, enum vector_id vector, struct stretch of)
+{
+    return w->vector == vector && stretch_common(of, weight_stretch(w)).count > 0;
+}
+
 struct tensor piece_tensor(struct tensor t, int64_t from, int64_t count)
 {
     char *at = (char *)t.data + (size_t)from * dtype_size(t.type);

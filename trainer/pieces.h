@@ -10,6 +10,9 @@ bool weight_is_trained(const struct weight *w);
 /* The elements of the vector that are a weight's; count 0 where it is not trained. */
 struct stretch weight_stretch(const struct weight *w);
 
+/* Whether some of its gradient, which is trained, lies in a stretch of a vector. */
+bool weight_is_in(const struct weight *w, enum vector_id vector, struct stretch of);
+
 /* Elements [from, from + count) of a tensor as a vector. */
 struct tensor piece_tensor(struct tensor t, int64_t from, int64_t count);
 

@@ -19,6 +19,7 @@ enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_FP16 };
 enum sequence_parallel { SEQUENCE_WHOLE, SEQUENCE_PARALLEL };
 enum distributed_optimizer { DISTRIBUTED_NO, DISTRIBUTED_YES };
 enum async_save { ASYNC_NO, ASYNC_YES };
+enum overlap { OVERLAP_NO, OVERLAP_YES };
 /* Fields of the queue; the trainer skips them. */
 enum priority { PRIORITY_URGENT, PRIORITY_NORMAL, PRIORITY_LOW, PRIORITY_IDLE };
 enum at_time_limit { LIMIT_STOP, LIMIT_REQUEUE };

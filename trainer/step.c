@@ -69,6 +69,10 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
           "planned %zu bytes, bound %zu", planned, layout_bytes(&e->layout));
     e->q = (struct queue){.workspace = e->model->workspace.data,
                           .workspace_bytes = tensor_bytes(e->model->workspace)};
+    if (d->training && grads_open(&e->sums, e->model, err) != 0) {
+        engine_close(e);
+        return (int)err->code;
+    }
     if (tensor_count(e->model->rope.cos) > 0) {
         rope_fill(&e->model->rope, &d->arch);
     }
@@ -77,6 +81,7 @@ int engine_open(struct engine *e, const struct dims *d, const char *isa, struct 
 
 void engine_close(struct engine *e)
 {
+    grads_close(&e->sums);
     model_free(e->model);
     e->model = NULL;
     traffic_free(&e->passing);
@@ -193,8 +198,12 @@ static void act_backward(void *context, const struct action *a, const struct err
                          struct tensor in, struct tensor out)
 {
     const struct turn *t = context;
-    const struct ctx c = action_ctx(t, a, r);
+    const struct dims *d = &t->e->model->d;
+    struct ctx c = action_ctx(t, a, r);
 
+    if (d->overlaps && a->micro == d->micros - 1) {
+        c.sums = &t->e->sums;
+    }
     model_chunk_backward(t->e->model, &c, a->chunk, in, out, t->scale);
 }
 
@@ -276,9 +285,11 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
                      .scale = in->trained > 0 ? e->scale.now / (double)in->trained : 0.0,
                      .balance = e->scale.now / micros};
 
+    const struct grad_groups groups = groups_of(e);
     load_batch(e, in->rows);
     grads_zero(m, e->k, &e->q);
     clear_sums(e);
+    grads_begin(&e->sums, &groups, &e->q);
     run(&t, &m->traffic);
     sum_losses(e);
     *result = sums_of(e, in->trained);
@@ -286,8 +297,7 @@ void step_gradients(struct engine *e, const struct step_input *in, struct step_r
         result->aux_loss = ((const double *)m->balance_sums.data)[0] / micros;
         result->z_loss = ((const double *)m->balance_sums.data)[1] / micros;
     }
-    const struct grad_groups groups = groups_of(e);
-    grads_sum(m, &groups, &e->q);
+    grads_finish(&e->sums);
     result->grad_norm = grads_norm(m, e->k, &e->q, &groups) / e->scale.now;
 }
 

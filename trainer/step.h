@@ -3,6 +3,7 @@
 #define TRAINER_STEP_H
 
 #include "trainer/data/data.h"
+#include "trainer/grads.h"
 #include "trainer/memory.h"
 #include "trainer/model.h"
 #include "trainer/scale.h"
@@ -20,6 +21,7 @@ struct engine {
     struct comm ep,
         edp; /* ranks that experts are divided over, etp of each; those with the same experts */
     struct traffic passing; /* of forward passes alone */
+    struct grad_sums sums;  /* when training           */
     struct scale scale;     /* of the loss; 1 in precisions that need none             */
     int64_t *width;         /* owned [micros]: places of its rows that a step works on */
     int64_t batch;          /* samples in each of them                                 */

@@ -76,6 +76,7 @@ export const GROUPS = [
       'num_virtual_stages_per_pipeline_rank',
       'microbatch_group_size_per_virtual_pipeline_stage',
       'use_distributed_optimizer',
+      'overlap_grad_reduce',
     ],
   ],
   [

@@ -81,6 +81,8 @@ struct batch {
         [2]; /* [R cp] context parallel: the row, of all ranks' rows, of every place; and back */
 };
 
+struct grad_sums;
+
 /* What a layer call runs on. */
 struct ctx {
     const struct kernels *k;
@@ -101,6 +103,7 @@ struct ctx {
     struct tensor balance;      /* kept [1,2E+1]: statistics of all layers so far                */
     struct tensor balance_sums; /* f64 [2,1]: losses for balance and of logits are added to      */
     double balance_scale;       /* what theirs of this microbatch count in the loss              */
+    struct grad_sums *sums;     /* told of gradients that are final; NULL: nobody is (grads.h)   */
 };
 
 /* The rows of this call, as many for each as t has room for, in the slot of this call if t is a kept tensor. */
@@ -293,6 +296,7 @@ struct block {
     struct tensor h1, x2, h2; /* kept                                           */
     struct tensor t, dh;      /* scratch                                        */
     int layer;
+    int weight0; /* its first weight among the model's */
     bool again;  /* h1 and h2, which then are one, are made again in backward */
     int redo;    /* blocks that run again before its backward, itself the last; 0: none */
     bool lowest; /* nothing below is trained: the gradient of x is not computed */
