@@ -148,7 +148,8 @@ static json_t *row_request(const struct row *r)
     if (at[COLUMN_MODEL] == MIXTRAL) {
         (void)json_object_set_new(q, "expert_model_parallel_size", json_integer(at[COLUMN_EP]));
         (void)json_object_set_new(q, "moe_z_loss_coeff", json_real(0.01));
-        (void)json_object_set_new(q, "moe_aux_loss_scaling", json_string("megatron"));
+        (void)json_object_set_new(q, "moe_aux_loss_scaling",
+                                  json_string(at[COLUMN_PACKED] ? "huggingface" : "megatron"));
     }
     return q;
 }

@@ -108,8 +108,6 @@ static const struct {
      "\"vocab_size\":64,\"max_position_embeddings\":64,\"num_experts\":4,"
      "\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":30}",
      "tensor_model_parallel_size", "4 does not divide the width 30 of the MLP beside"},
-    {RULE_BALANCE_PP, "\"pipeline_model_parallel_size\":2", EXPERTS(2), "moe_aux_loss_scaling",
-     "megatron would work"},
     {RULE_CONTEXT, "\"context_parallel_size\":3,\"sequence_length\":32", CONFIG(8, 4, 96),
      "sequence_length",
      "context_parallel_size 3 divides a sequence into 6 chunks, and sequence_length 32 is not a "

@@ -214,7 +214,8 @@ static void chunk_adds(struct tally *t, const struct model *m, const struct chun
 
 static void pipeline_adds(struct tally *t, const struct traffic *traffic)
 {
-    const size_t bytes = (size_t)(t->d->R_sp * t->d->D) * dtype_size(t->d->act);
+    const int64_t rows = t->d->R_sp + model_message_tail(t->d);
+    const size_t bytes = (size_t)(rows * t->d->D) * dtype_size(t->d->act);
 
     for (int i = 0; i < traffic->count; i++) {
         if (traffic->errands[i].to >= 0) {

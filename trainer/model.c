@@ -421,7 +421,7 @@ static void plan_messages(struct model *m, struct layout *lo)
     m->mail = (struct mailbox){0};
     m->logits = tensor_none();
     if (d->training) {
-        pipeline_plan(&m->mail, lo, &m->traffic, d->act, d->R_sp, d->D);
+        pipeline_plan(&m->mail, lo, &m->traffic, d->act, d->R_sp + model_message_tail(d), d->D);
     }
     if (d->training && (d->pp > 1 || d->tp > 1)) {
         m->logits = layout_take(lo, LIFE_COMM, DTYPE_REAL, d->tp, d->V_tp);
@@ -458,6 +458,39 @@ int model_whole(struct model **out, const struct dims *d, struct err *err)
     TRY(model_new(out, &whole, err));
     model_plan(*out, &lo);
     return 0;
+}
+
+int64_t model_message_tail(const struct dims *d)
+{
+    const int64_t row = d->D * (int64_t)dtype_size(d->act);
+    const int64_t bytes = (2 * d->E + 1) * (int64_t)sizeof(real);
+
+    return d->training && d->E > 0 && d->aux_all && d->pp > 1 ? (bytes + row - 1) / row : 0;
+}
+
+/* What a message holds of the stream. */
+static struct tensor stream_of(const struct ctx *c, struct tensor message)
+{
+    return tensor_count(message) > 0 ? tensor_slice(message, 0, c->rows / c->d->sp) : message;
+}
+
+/* Statistics behind the stream of a message that came become those of this chunk; or, `out`, the other way round. */
+static void pass_balance(const struct ctx *c, struct tensor message, bool out)
+{
+    const int64_t rows = c->rows / c->d->sp;
+
+    if (tensor_count(message) == 0 || tensor_rows(message) == rows) {
+        return;
+    }
+    char *tail = (char *)message.data + (size_t)(rows * c->d->D) * dtype_size(message.type);
+    const size_t bytes = tensor_bytes(c->balance);
+    CHECK(bytes <= (size_t)((tensor_rows(message) - rows) * c->d->D) * dtype_size(message.type),
+          "%zu bytes of statistics", bytes);
+    if (out) {
+        memcpy(tail, c->balance.data, bytes);
+    } else {
+        memcpy(c->balance.data, tail, bytes);
+    }
 }
 
 static struct tensor micro_rows(struct tensor t, int64_t micro, int64_t rows)
@@ -525,19 +558,24 @@ void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, 
                          struct tensor out)
 {
     const struct chunk *k = &m->chunks[chunk];
+    const struct tensor stream = stream_of(c, out);
 
     CHECK(k->is_first == (tensor_count(in) == 0) && k->is_last == (tensor_count(out) == 0),
           "chunk %d has not what its stage needs", chunk);
     if (c->training && tensor_count(c->balance) > 0) {
         c->k->zero(c->q, c->balance);
+        pass_balance(c, in, false);
     }
     if (k->is_first) {
         embedding_forward(&m->embedding, c, entry_of(m, c, k, 0, out));
     } else {
-        c->k->cast(c->q, entry_of(m, c, k, 0, out), in);
+        c->k->cast(c->q, entry_of(m, c, k, 0, stream), stream_of(c, in));
     }
     for (int i = 0; i < k->count; i++) {
-        block_forward(&m->blocks[k->block0 + i], &m->rope, c, entry_of(m, c, k, i + 1, out));
+        block_forward(&m->blocks[k->block0 + i], &m->rope, c, entry_of(m, c, k, i + 1, stream));
+    }
+    if (c->training && tensor_count(c->balance) > 0) {
+        pass_balance(c, out, true);
     }
     if (k->is_last && c->balances && m->d.aux_all && m->d.cp_rank == 0) {
         const double T = (double)moe_balanced_rows(c), L = (double)arch_sparse_layers(&m->d.arch);
@@ -563,11 +601,13 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
 {
     const struct chunk *at = &m->chunks[chunk];
     const struct tensor turns[2] = {here(c, m->grad[0]), here(c, m->grad[1])};
-    struct tensor dy = in;
+    const struct tensor stream = stream_of(c, out);
+    struct tensor dy = stream_of(c, in);
     struct ctx redo = *c;
     int turn = 0; /* whose content is free */
 
     redo.again = true;
+    pass_balance(c, in, false);
     if (at->is_last) {
         dy = turns[turn++];
         head_backward(&m->head, c, dy, here(c, m->out), scale);
@@ -578,7 +618,7 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
         const struct tensor dx = turns[turn];
         for (int k = i + 1 - b->redo; k <= i; k++) { /* the last output is spare */
             block_forward(&m->blocks[at->block0 + k], &m->rope, &redo,
-                          k < i ? entry_of(m, c, at, k + 1, out) : dx);
+                          k < i ? entry_of(m, c, at, k + 1, stream) : dx);
         }
         block_backward(b, &m->rope, c, dx, dy);
         tell_final(c, b->weight0, i + 1 < at->count ? b[1].weight0 : at->head0);
@@ -590,7 +630,8 @@ void model_chunk_backward(const struct model *m, const struct ctx *c, int chunk,
         tell_final(c, at->weight0, at->count > 0 ? m->blocks[at->block0].weight0 : at->head0);
     }
     if (tensor_count(out) > 0) {
-        c->k->cast(c->q, out, dy);
+        c->k->cast(c->q, stream, dy);
+        pass_balance(c, out, true);
     }
 }
 

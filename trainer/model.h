@@ -85,11 +85,15 @@ struct ctx model_ctx(const struct model *m, const struct kernels *k, struct queu
 /* Of a model with one chunk: run the blocks on the batch of c; the result is here(c, m->out). */
 void model_forward(const struct model *m, const struct ctx *c);
 
+/* Rows of a message between stages behind those of the stream: the statistics that the loss for the balance of experts of all
+ * layers together is made of travel to the last stage with the activations, and back with the gradients. 0 without it. */
+int64_t model_message_tail(const struct dims *d);
+
 /* The context of a chunk's work in a slot. */
 struct ctx model_chunk_ctx(const struct model *m, const struct ctx *c, int chunk, int slot);
 
 /* One chunk forward: from `in`, absent in the first stage, to `out`, absent in the last, where the result is
- * here(c, m->out). [rows, D]. */
+ * here(c, m->out). [rows + tail, D]: training, with the tail of model_message_tail, also backward. */
 void model_chunk_forward(const struct model *m, const struct ctx *c, int chunk, struct tensor in,
                          struct tensor out);
 

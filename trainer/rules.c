@@ -23,7 +23,7 @@ struct rule_sizes {
     long long ep, etp;    /* ranks that experts are divided over; of each of them */
     long long E, k;       /* experts, and those of a token */
     long long X, Y;       /* their width, that of what is beside them */
-    bool is_placed, splits_rows, balances_all;
+    bool is_placed, splits_rows;
 };
 
 enum when { REQUEST, MODEL };
@@ -105,7 +105,6 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
                            .group = s->microbatch_group_size_per_virtual_pipeline_stage,
                            .is_placed = s->layers_per_stage[0] != '\0',
                            .splits_rows = s->sequence_parallel == SEQUENCE_PARALLEL,
-                           .balances_all = s->moe_aux_loss_scaling == AUX_HUGGINGFACE,
                            .dp = copies_of(s),
                            .micro = rules_micro_batch(s),
                            .global = s->global_batch_size,

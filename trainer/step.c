@@ -210,8 +210,10 @@ static void act_backward(void *context, const struct action *a, const struct err
 static int64_t rows_of(void *context, int micro)
 {
     const struct turn *t = context;
+    const struct dims *d = &t->e->model->d;
+    const int64_t tail = t->in != NULL ? model_message_tail(d) : 0;
 
-    return t->e->batch * t->e->width[micro] / t->e->model->d.cp / t->e->model->d.sp;
+    return t->e->batch * t->e->width[micro] / d->cp / d->sp + tail;
 }
 
 static void run(struct turn *t, const struct traffic *traffic)
