@@ -69,6 +69,56 @@ static void a_pinned_loss_scale_ends_the_run(void)
     EXPECT(strcmp(out.code, "numerical_divergence") == 0);
 }
 
+/* How often events tell that the last checkpoint is there, and final. */
+static int count_told(const char *dir)
+{
+    struct event_reader *reader = NULL;
+    enum event_found found = EVENT_FOUND_NONE;
+    struct event e;
+    struct err err = {0};
+    int n = 0;
+
+    CHECK(event_reader_open(&reader, dir, 0, &err) == 0, "%s", err.text);
+    while (event_reader_next(reader, &found, &e, &err) == 0 && found == EVENT_FOUND) {
+        n += e.type == EVENT_CHECKPOINT &&
+             json_integer_value(json_object_get(e.object, "step")) == STEPS &&
+             json_is_true(json_object_get(e.object, "final"));
+    }
+    event_reader_close(reader);
+    return n;
+}
+
+/* As if the run had been killed after the rename of its last checkpoint and before it told so. */
+static void forget_last(const char *dir)
+{
+    char path[PATH + 20], other[PATH + 20], line[8192];
+
+    (void)snprintf(path, sizeof path, "%s/events.jsonl", dir);
+    (void)snprintf(other, sizeof other, "%s/events.other", dir);
+    FILE *from = fopen(path, "r"), *to = fopen(other, "w");
+    CHECK(from != NULL && to != NULL, "%s", path);
+    while (fgets(line, sizeof line, from) != NULL &&
+           !(strstr(line, "\"checkpoint\"") != NULL && strstr(line, "step-00000040") != NULL)) {
+        CHECK(fputs(line, to) >= 0, "%s", other);
+    }
+    CHECK(fclose(from) == 0 && fclose(to) == 0 && rename(other, path) == 0, "%s", path);
+}
+
+static void a_checkpoint_that_was_not_told_is_told(void)
+{
+    char dir[PATH];
+
+    make_job(dir, "told-late", "");
+    finish_well(start(dir), dir);
+    EXPECT(count_told(dir) == 1);
+    forget_last(dir);
+    EXPECT(count_told(dir) == 0);
+    finish_well(start(dir), dir);
+    EXPECT(count_told(dir) == 1);
+    finish_well(start(dir), dir);
+    EXPECT(count_told(dir) == 1);
+}
+
 static void data_workers_change_nothing(void)
 {
     const struct outcome none = run_through("workers-none", ",\"data_workers\":0");
@@ -95,6 +145,7 @@ int main(void)
     RUN(bf16_resumes_from_its_masters);
     RUN(fp16_resumes_with_its_loss_scale);
     RUN(a_pinned_loss_scale_ends_the_run);
+    RUN(a_checkpoint_that_was_not_told_is_told);
     RUN(data_workers_change_nothing);
     RUN(the_seed_changes_the_run);
     scratch_remove();

@@ -46,6 +46,7 @@ struct run {
     struct progress at;
     int64_t eval_interval, save_interval;
     int64_t saved_step;         /* of the newest checkpoint; -1: none  */
+    struct checkpoint from;     /* that the run resumed from */
     struct save_behind *behind; /* owned; a checkpoint that is being written, NULL: none */
     struct judge before;        /* before it became the best                             */
     bool best;                  /* as which it is written                                */
@@ -196,6 +197,7 @@ static int load(struct run *r, struct err *err)
     if (found == 0) {
         TRY(save_resume(&r->engine, r->job, &r->in, &from, &r->at, err));
         r->saved_step = r->at.step;
+        r->from = from;
     } else if (adapts) {
         TRY(load_adapter(r, err));
     }
@@ -308,6 +310,55 @@ static int open_engine(struct run *r, int threads, struct err *err)
     return ranks_join(&r->engine, r->shared, &r->mesh, err);
 }
 
+/* Whether the run is at its end, at the last step or for want of improvement. */
+static bool is_over(const struct run *r)
+{
+    return r->at.step >= r->in.total_steps ||
+           judge_gives_up(&r->at.judge, r->spec->early_stopping_patience);
+}
+
+static void tell_saved(struct run *r, const struct checkpoint *saved, bool best)
+{
+    const bool is_final = saved->step == r->at.step && is_over(r);
+
+    events_send(r->events, EVENT_CHECKPOINT,
+                json_pack("{s:I, s:s, s:I, s:s, s:b, s:b}", "step", (json_int_t)saved->step, "dir",
+                          saved->dir, "bytes", (json_int_t)saved->bytes, "sha256", saved->sha256,
+                          "final", (int)is_final, "best", (int)best));
+}
+
+/* Whether the events so far tell that the checkpoint of a step is there. */
+static bool was_told(const struct run *r, int64_t step)
+{
+    struct event_reader *reader = NULL;
+    enum event_found found = EVENT_FOUND_NONE;
+    struct event e;
+    struct err ignored = {0};
+    bool told = false;
+
+    if (event_reader_open(&reader, r->job->dir, 0, &ignored) != 0) {
+        return false;
+    }
+    while (event_reader_next(reader, &found, &e, &ignored) == 0 && found != EVENT_FOUND_NONE) {
+        if (found == EVENT_FOUND &&
+            (e.type == EVENT_CHECKPOINT || e.type == EVENT_CHECKPOINT_GONE) &&
+            json_integer_value(json_object_get(e.object, "step")) == step) {
+            told = e.type == EVENT_CHECKPOINT;
+        }
+    }
+    event_reader_close(reader);
+    return told;
+}
+
+/* A run may have ended between a checkpoint's last rename and its event. */
+static void tell_resumed(struct run *r)
+{
+    events_send(r->events, EVENT_RESUMED, json_pack("{s:I}", "from_step", (json_int_t)r->at.step));
+    if (is_first(r) && !was_told(r, r->from.step)) {
+        tell_saved(r, &r->from, checkpoint_best(r->job->dir) == r->from.step);
+    }
+}
+
 static int open_run(struct run *r, struct err *err)
 {
     const int threads = thread_count(r->job, r->mesh.rank);
@@ -339,8 +390,7 @@ static int open_run(struct run *r, struct err *err)
                        (long long)r->in.sizes.sequence, (long long)r->in.arch.positions);
     }
     if (r->saved_step >= 0) {
-        events_send(r->events, EVENT_RESUMED,
-                    json_pack("{s:I}", "from_step", (json_int_t)r->at.step));
+        tell_resumed(r);
     }
     return 0;
 }
@@ -366,17 +416,9 @@ static void tell_gone(void *context, int64_t step)
     events_send(r->events, EVENT_CHECKPOINT_GONE, json_pack("{s:I}", "step", (json_int_t)step));
 }
 
-/* Whether the run is at its end, at the last step or for want of improvement. */
-static bool is_over(const struct run *r)
-{
-    return r->at.step >= r->in.total_steps ||
-           judge_gives_up(&r->at.judge, r->spec->early_stopping_patience);
-}
-
 /* A checkpoint is there: tell it, mark it when it is the best, make room. */
 static void keep_saved(struct run *r, const struct checkpoint *saved)
 {
-    const bool is_final = saved->step == r->at.step && is_over(r);
     struct err why = {0};
 
     r->saved_step = saved->step;
@@ -386,10 +428,7 @@ static void keep_saved(struct run *r, const struct checkpoint *saved)
     if (r->best && checkpoint_mark_best(r->job->dir, saved->step, &why) != 0) {
         events_warning(r->events, "the best checkpoint is not marked: %s", why.text);
     }
-    events_send(r->events, EVENT_CHECKPOINT,
-                json_pack("{s:I, s:s, s:I, s:s, s:b, s:b}", "step", (json_int_t)saved->step, "dir",
-                          saved->dir, "bytes", (json_int_t)saved->bytes, "sha256", saved->sha256,
-                          "final", (int)is_final, "best", (int)r->best));
+    tell_saved(r, saved, r->best);
     if (checkpoint_keep(r->job->dir, (int)r->spec->keep_checkpoints, saved->step, tell_gone, r,
                         &why) != 0) {
         events_warning(r->events, "older checkpoints were not removed: %s", why.text);
