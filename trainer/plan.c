@@ -57,20 +57,26 @@ int plan_config_arch(struct arch *out, const struct spec *s, int64_t vocab, stru
     return 0;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 int64_t plan_devices(const struct spec *s)
 {
     const int64_t tp = s->tensor_model_parallel_size, cp = s->context_parallel_size;
     const int64_t parts = s->expert_tensor_parallel_size > 0 ? s->expert_tensor_parallel_size : tp;
     const int64_t experts = s->expert_model_parallel_size * parts;
-    int64_t stage = tp * cp;
 
     if (s->devices > 0) {
         return s->devices;
     }
-    while (stage % experts != 0) {
-        stage += tp * cp;
-    }
-    return stage * s->pipeline_model_parallel_size;
+    return tp * cp / common_divisor(tp * cp, experts) * experts * s->pipeline_model_parallel_size;
 }
 
 struct mesh_sizes plan_mesh(const struct spec *s)

@@ -96,7 +96,24 @@ int64_t rules_micro_batch(const struct spec *s)
     return micro;
 }
 
-static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
+/* One of the sizes that steps of a request have; microbatches fit all of them. */
+struct batch {
+    int64_t size, micro;
+};
+
+/* The i-th of its schedule. False: there are no more. */
+static bool batch_at(struct batch *out, const struct spec *s, int i)
+{
+    const struct ramp r = ramp_of(s);
+
+    if (i >= r.count) {
+        return false;
+    }
+    *out = (struct batch){r.size[i], rules_micro_batch(s)};
+    return true;
+}
+
+static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a, const struct batch *b)
 {
     struct rule_sizes z = {.tp = s->tensor_model_parallel_size,
                            .cp = s->context_parallel_size,
@@ -106,8 +123,8 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
                            .is_placed = s->layers_per_stage[0] != '\0',
                            .splits_rows = s->sequence_parallel == SEQUENCE_PARALLEL,
                            .dp = copies_of(s),
-                           .micro = rules_micro_batch(s),
-                           .global = s->global_batch_size,
+                           .micro = b->micro,
+                           .global = b->size,
                            .sequence = s->sequence_length};
 
     z.model = z.tp * z.cp * z.pp;
@@ -132,67 +149,44 @@ static struct rule_sizes sizes_of(const struct spec *s, const struct arch *a)
     return z;
 }
 
-static bool breaks(enum rule rule, const struct spec *s, const struct arch *a)
+static bool breaks(enum rule rule, const struct spec *s, const struct arch *a,
+                   const struct batch *b)
 {
-    const struct rule_sizes z = sizes_of(s, a);
+    const struct rule_sizes z = sizes_of(s, a, b);
 
     return (a != NULL || rows[rule].when == REQUEST) && !rows[rule].holds(&z);
 }
 
-/* The first row that breaks, of requests with steps of one size. */
-static enum rule broken(const struct spec *s, const struct arch *a)
+/* The first row that breaks, and the steps in which it does. */
+static enum rule find_broken(struct batch *b, const struct spec *s, const struct arch *a)
 {
-    int rule = 0;
-
-    while (rule < (int)RULE_COUNT && !breaks((enum rule)rule, s, a)) {
-        rule++;
+    for (int i = 0; batch_at(b, s, i); i++) {
+        for (int rule = 0; rule < (int)RULE_COUNT; rule++) {
+            if (breaks((enum rule)rule, s, a, b)) {
+                return (enum rule)rule;
+            }
+        }
     }
-    return (enum rule)rule;
-}
-
-/* The request with steps of the i-th size of its schedule alone; borrows. False: there are no more. */
-static bool one_size(struct spec *out, const struct spec *s, int i)
-{
-    const struct ramp r = ramp_of(s);
-
-    if (i >= r.count) {
-        return false;
-    }
-    *out = *s;
-    out->micro_batch_size = r.count > 1 ? rules_micro_batch(s) : s->micro_batch_size;
-    out->global_batch_size = r.size[i];
-    out->batch_size_schedule[0] = '\0';
-    return true;
-}
-
-/* The same, and the size that breaks it. */
-static enum rule find_broken(struct spec *one, const struct spec *s, const struct arch *a)
-{
-    enum rule rule = RULE_COUNT;
-
-    for (int i = 0; rule == RULE_COUNT && one_size(one, s, i); i++) {
-        rule = broken(one, a);
-    }
-    return rule;
+    return RULE_COUNT;
 }
 
 enum rule rules_broken(const struct spec *s, const struct arch *a)
 {
-    struct spec one;
+    struct batch b;
 
-    return find_broken(&one, s, a);
+    return find_broken(&b, s, a);
 }
 
 /* Does a changed request keep the row, those above it and those about the same field, in steps of every size? */
 static bool mends(enum rule rule, const struct spec *s, const struct arch *a)
 {
-    struct spec one;
+    struct batch b;
     bool all = true;
 
-    for (int size = 0; all && one_size(&one, s, size); size++) {
+    for (int size = 0; all && batch_at(&b, s, size); size++) {
         for (int i = 0; i < (int)RULE_COUNT && all; i++) {
             const bool counts = i <= (int)rule || rows[i].offset == rows[rule].offset;
-            all = !counts || !breaks((enum rule)i, &one, a);
+            all = !counts || !breaks((enum rule)i, s, a, &b);
         }
     }
     return all;
@@ -227,24 +221,35 @@ static void say_what_works(char out[WORKS_BYTES], enum rule rule, const struct s
     }
 }
 
+/* A request whose steps all are of one size of its schedule; borrows. */
+static struct spec of_one_size(const struct spec *s, const struct batch *b)
+{
+    struct spec one = *s;
+
+    one.batch_size_schedule[0] = '\0';
+    one.global_batch_size = b->size;
+    one.micro_batch_size = b->micro;
+    return one;
+}
+
 int rules_check(const struct spec *s, const struct arch *a, struct err *err)
 {
-    const bool scheduled = s->batch_size_schedule[0] != '\0';
     char text[TEXT_BYTES], works[WORKS_BYTES];
-    struct spec one;
-    const enum rule rule = find_broken(&one, s, a);
+    struct batch b;
+    const enum rule rule = find_broken(&b, s, a);
 
     if (rule == RULE_COUNT) {
         return 0;
     }
-    const struct rule_sizes z = sizes_of(&one, a);
-    const bool about_batch = strcmp(rows[rule].field, "global_batch_size") == 0;
+    const struct rule_sizes z = sizes_of(s, a, &b);
     rows[rule].say(text, sizeof text, &z);
-    say_what_works(works, rule, about_batch ? &one : s, a);
-    if (scheduled && about_batch) {
+    if (s->batch_size_schedule[0] != '\0' && strcmp(rows[rule].field, "global_batch_size") == 0) {
+        const struct spec one = of_one_size(s, &b);
+        say_what_works(works, rule, &one, a);
         return FAIL_PARAM(err, ERR_BAD_SPEC, "batch_size_schedule",
                           "in the steps of %lld samples of batch_size_schedule, %s%s",
-                          (long long)one.global_batch_size, text, works);
+                          (long long)b.size, text, works);
     }
+    say_what_works(works, rule, s, a);
     return FAIL_PARAM(err, ERR_BAD_SPEC, rows[rule].field, "%s%s", text, works);
 }
