@@ -202,7 +202,9 @@ static json_t *layout_json(const json_t *resolved)
     const json_int_t ep =
         json_integer_value(json_object_get(resolved, "expert_model_parallel_size"));
     mesh.ep = ep > 1 && ep <= MESH_RANKS ? (int)ep : 1;
-    mesh.etp = mesh.tp;
+    const json_int_t etp =
+        json_integer_value(json_object_get(resolved, "expert_tensor_parallel_size"));
+    mesh.etp = etp > 0 && etp <= MESH_RANKS ? (int)etp : mesh.tp;
     plan_layout(text, &mesh);
     return text[0] != '\0' ? json_string(text) : json_null();
 }

@@ -65,7 +65,7 @@ static void what_is_written_behind_training_is_what_it_was(void)
         ",\"pipeline_model_parallel_size\":2,\"precision\":\"bf16\""};
 
     for (int i = 0; i < 4; i++) {
-        char name[2][16], more[2][400];
+        char name[2][32], more[2][400];
         struct outcome out[2];
         int late[2];
 
@@ -92,7 +92,7 @@ static void a_run_killed_while_it_writes_resumes_as_if_it_had_never_stopped(void
     const struct outcome whole = run_through("whole", TINY);
 
     for (int step = 21; step <= 23; step++) {
-        char name[16];
+        char name[32];
         (void)snprintf(name, sizeof name, "killed-%d", step);
         const struct outcome killed = run_interrupted(name, TINY ASYNC, step, SIGKILL);
         EXPECT(same(&whole, &killed));
