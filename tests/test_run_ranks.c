@@ -83,6 +83,38 @@ static void what_is_made_again_is_planned(void)
     EXPECT(same(&all.run, &some.run) && same(&all.run, &full.run));
 }
 
+/* An MLP beside the experts is divided as any other; experts may be divided in another way than the rest. */
+static void experts_and_what_is_beside_them_are_divided_apart(void)
+{
+#define SHARED                                                                                     \
+    ",\"config\":{\"model_type\":\"qwen2_moe\",\"hidden_size\":32,\"intermediate_size\":24,"       \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_experts\":" \
+    "4,"                                                                                           \
+    "\"num_experts_per_tok\":2,\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":"  \
+    "40,"                                                                                          \
+    "\"max_position_embeddings\":64},\"micro_batch_size\":1,\"threads\":1,\"dropout\":0.0"
+#define PARTS ",\"tensor_model_parallel_size\":2,\"sequence_parallel\":\"yes\""
+    static const struct {
+        const char *name, *more;
+    } runs[] = {
+        {"shared-tp", SHARED PARTS},
+        {"shared-ep", SHARED ",\"expert_model_parallel_size\":2"},
+        {"shared-both", SHARED PARTS ",\"expert_model_parallel_size\":2"},
+        {"shared-whole", SHARED PARTS ",\"expert_model_parallel_size\":2,"
+                                      "\"expert_tensor_parallel_size\":1"},
+        {"shared-cut", SHARED ",\"expert_model_parallel_size\":2,"
+                              "\"expert_tensor_parallel_size\":2,"
+                              "\"use_distributed_optimizer\":\"yes\""},
+    };
+    const struct told one = run("shared-one", SHARED);
+
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        const struct told many = run(runs[i].name, runs[i].more);
+        expect_near(&many, &one, 2e-4);
+        EXPECT(many.ranks > 1);
+    }
+}
+
 static void a_killed_job_with_shared_sequences_goes_on(void)
 {
     const char *more = ",\"threads\":1,\"context_parallel_size\":2,\"recompute\":\"selective\"";
@@ -133,6 +165,7 @@ int main(void)
     RUN(ranks_of_a_job_share_its_sequences);
     RUN(what_is_made_again_is_planned);
     RUN(experts_on_several_ranks_learn_what_they_do_on_one);
+    RUN(experts_and_what_is_beside_them_are_divided_apart);
     RUN(a_killed_job_with_shared_sequences_goes_on);
     scratch_remove();
     return tap_done();
