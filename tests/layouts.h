@@ -410,31 +410,57 @@ static inline void expect_full(struct engine *e, const char *dir, const struct s
     comm_barrier(&e->world, &e->q);
 }
 
+/* Everything that training changes: put aside, overwritten, put back. */
+enum spoil { PUT_ASIDE, OVERWRITE, PUT_BACK };
+
+static inline size_t spoil_tensor(struct tensor t, char *kept, enum spoil what)
+{
+    const size_t bytes = tensor_bytes(t);
+
+    if (bytes > 0 && what == OVERWRITE) {
+        memset(t.data, 0x3b, bytes);
+    } else if (bytes > 0 && kept != NULL) {
+        memcpy(what == PUT_ASIDE ? kept : t.data, what == PUT_ASIDE ? t.data : kept, bytes);
+    }
+    return bytes;
+}
+
+/* Returns how many bytes that are; kept NULL: nothing else. */
+static inline size_t spoil_model(const struct model *m, char *kept, enum spoil what)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < m->weight_count; i++) {
+        const struct weight *w = &m->weights[i];
+        const struct tensor all[] = {w->w, w->master, w->m, w->v};
+        for (int k = 0; k < 4; k++) {
+            n += spoil_tensor(all[k], kept != NULL ? kept + n : NULL, what);
+        }
+    }
+    for (int i = 0; i < VECTORS * 3; i++) {
+        n += spoil_tensor(m->vectors[i / 3].state[i % 3], kept != NULL ? kept + n : NULL, what);
+    }
+    return n;
+}
+
 /* From copies, while all that training works on is something else. */
 static inline void save_copies(struct engine *e, const char *dir, const struct state_ranks *ranks)
 {
-    static const enum life lives[] = {LIFE_WEIGHT, LIFE_OPTIMIZER, LIFE_GRAD};
     const struct model copies = snapshot_model(e->model);
     struct state_save *s = NULL;
-    char *kept[3];
+    char *kept = malloc(spoil_model(e->model, NULL, PUT_ASIDE) + 1);
     struct err err = {0};
 
+    CHECK(kept != NULL, "no memory");
     CHECK(state_save_open(&s, &copies, dir, ranks, &err) == 0, "%s", err.text);
     snapshot_take(e->model);
-    for (int i = 0; i < 3; i++) {
-        const struct region *r = &e->layout.region[lives[i]];
-        kept[i] = malloc(r->peak + 1);
-        CHECK(kept[i] != NULL, "no memory");
-        memcpy(kept[i], r->base, r->peak);
-        memset(r->base, 0x3b, r->peak);
-    }
+    (void)spoil_model(e->model, kept, PUT_ASIDE);
+    (void)spoil_model(e->model, kept, OVERWRITE);
     int rc = agree(&e->world, &e->q, state_save_write(s, &err), &err);
     rc = rc == 0 && e->world.rank == 0 ? state_save_finish(s, &err) : rc;
     CHECK(agree(&e->world, &e->q, rc, &err) == 0, "%s", err.text);
-    for (int i = 0; i < 3; i++) {
-        memcpy(e->layout.region[lives[i]].base, kept[i], e->layout.region[lives[i]].peak);
-        free(kept[i]);
-    }
+    (void)spoil_model(e->model, kept, PUT_BACK);
+    free(kept);
     *ranks->written = state_save_written(s);
     state_save_free(s);
 }
